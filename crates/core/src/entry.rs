@@ -1,0 +1,263 @@
+//! The entries of a session's log: everything a client can be shown and a recovery can need.
+//!
+//! An entry is stored as its [`kind`](Entry::kind), the run it belongs to, and its fields as JSON.
+//! Fields may be added; a kind, once written, keeps its meaning for ever.
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::id::RunId;
+use crate::json::Json;
+use crate::number::{Incarnation, Seq, Turn};
+use crate::run::{Outcome, Phase, Usage};
+use crate::session::PauseReason;
+
+/// One line of a session's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// The session exists; a sandbox has been asked for.
+    SessionCreated,
+    /// The first sandbox is up.
+    SessionActive {
+        /// Which one.
+        incarnation: Incarnation,
+    },
+    /// The session came to rest.
+    SessionPaused {
+        /// Why.
+        reason: PauseReason,
+    },
+    /// The session is being brought back; a new sandbox is on its way.
+    SessionWaking,
+    /// The session came back.
+    SessionResumed {
+        /// How.
+        path: ResumePath,
+        /// The sandbox it goes on with.
+        incarnation: Incarnation,
+    },
+    /// A person stopped the session; its sandbox is destroyed.
+    SessionStopped,
+    /// The session cannot go on without being resumed.
+    SessionFailed {
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// The session is over.
+    SessionEnded {
+        /// Why.
+        by: EndedBy,
+    },
+    /// The conversation goes on from an earlier turn.
+    Rewound {
+        /// The turn it was at.
+        from: Turn,
+        /// The turn that the next one continues.
+        to: Turn,
+    },
+    /// A prompt was accepted.
+    Prompt {
+        /// Its run.
+        run: RunId,
+        /// What the person wrote, as it came.
+        content: Json,
+    },
+    /// The agent was given a prompt.
+    RunStarted {
+        /// Which run.
+        run: RunId,
+        /// Its ordinal.
+        turn: Turn,
+        /// The turn it continues.
+        parent_turn: Turn,
+    },
+    /// The run does something else now.
+    Phase {
+        /// Which run.
+        run: RunId,
+        /// What it does.
+        phase: Phase,
+        /// How often the model was asked so far.
+        round: u32,
+    },
+    /// A model request was cut and is repeated: what it had produced does not count.
+    RunRetry {
+        /// Which run.
+        run: RunId,
+        /// The round that is repeated.
+        round: u32,
+        /// Output of this run after that entry is retracted.
+        discard_after_seq: Seq,
+    },
+    /// A person asked for the end of the run. Recorded at once: an aborted run is never offered
+    /// for recovery, even if the machine dies before the agent obeys.
+    RunCancelling {
+        /// Which run.
+        run: RunId,
+    },
+    /// Text of the agent's answer.
+    TextDelta {
+        /// Which run.
+        run: RunId,
+        /// The text.
+        delta: String,
+    },
+    /// Text of the agent's thinking.
+    ThinkingDelta {
+        /// Which run.
+        run: RunId,
+        /// The text.
+        delta: String,
+    },
+    /// A whole message of the agent, as it came.
+    Message {
+        /// Which run.
+        run: RunId,
+        /// The message.
+        body: Json,
+    },
+    /// Anything else the agent reported, as it came.
+    Output {
+        /// Which run.
+        run: RunId,
+        /// What the agent calls it.
+        name: String,
+        /// Its fields.
+        body: Json,
+    },
+    /// The run is over.
+    RunEnded {
+        /// Which run.
+        run: RunId,
+        /// How it ended.
+        outcome: Outcome,
+        /// What it consumed, as far as was reported.
+        usage: Usage,
+    },
+    /// The sandbox skipped numbers: what it reported under them is lost.
+    ReportsLost {
+        /// How many.
+        missing: u64,
+    },
+}
+
+/// How a session came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResumePath {
+    /// The same sandbox was thawed.
+    Warm,
+    /// A new sandbox was started.
+    Cold,
+}
+
+/// Who ended a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// A person or a program.
+    Request,
+    /// Its time to live.
+    Ttl,
+}
+
+/// Who says a message of the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Whoever prompts.
+    User,
+    /// The agent.
+    Assistant,
+}
+
+impl Role {
+    /// The stable name of this role.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
+impl Entry {
+    /// The stable name of this kind of entry.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::SessionCreated => "session_created",
+            Self::SessionActive { .. } => "session_active",
+            Self::SessionPaused { .. } => "session_paused",
+            Self::SessionWaking => "session_waking",
+            Self::SessionResumed { .. } => "session_resumed",
+            Self::SessionStopped => "session_stopped",
+            Self::SessionFailed { .. } => "session_failed",
+            Self::SessionEnded { .. } => "session_ended",
+            Self::Rewound { .. } => "rewound",
+            Self::Prompt { .. } => "prompt",
+            Self::RunStarted { .. } => "run_started",
+            Self::Phase { .. } => "phase",
+            Self::RunRetry { .. } => "run_retry",
+            Self::RunCancelling { .. } => "run_cancelling",
+            Self::TextDelta { .. } => "text_delta",
+            Self::ThinkingDelta { .. } => "thinking_delta",
+            Self::Message { .. } => "message",
+            Self::Output { .. } => "output",
+            Self::RunEnded { .. } => "run_ended",
+            Self::ReportsLost { .. } => "reports_lost",
+        }
+    }
+
+    /// The run this entry belongs to.
+    pub const fn run(&self) -> Option<RunId> {
+        match self {
+            Self::SessionCreated
+            | Self::SessionActive { .. }
+            | Self::SessionPaused { .. }
+            | Self::SessionWaking
+            | Self::SessionResumed { .. }
+            | Self::SessionStopped
+            | Self::SessionFailed { .. }
+            | Self::SessionEnded { .. }
+            | Self::Rewound { .. }
+            | Self::ReportsLost { .. } => None,
+            Self::Prompt { run, .. }
+            | Self::RunStarted { run, .. }
+            | Self::Phase { run, .. }
+            | Self::RunRetry { run, .. }
+            | Self::RunCancelling { run }
+            | Self::TextDelta { run, .. }
+            | Self::ThinkingDelta { run, .. }
+            | Self::Message { run, .. }
+            | Self::Output { run, .. }
+            | Self::RunEnded { run, .. } => Some(*run),
+        }
+    }
+
+    /// Who speaks, if this entry is a message of the conversation.
+    pub const fn role(&self) -> Option<Role> {
+        match self {
+            Self::Prompt { .. } => Some(Role::User),
+            Self::Message { .. } => Some(Role::Assistant),
+            Self::SessionCreated
+            | Self::SessionActive { .. }
+            | Self::SessionPaused { .. }
+            | Self::SessionWaking
+            | Self::SessionResumed { .. }
+            | Self::SessionStopped
+            | Self::SessionFailed { .. }
+            | Self::SessionEnded { .. }
+            | Self::Rewound { .. }
+            | Self::RunStarted { .. }
+            | Self::Phase { .. }
+            | Self::RunRetry { .. }
+            | Self::RunCancelling { .. }
+            | Self::TextDelta { .. }
+            | Self::ThinkingDelta { .. }
+            | Self::Output { .. }
+            | Self::RunEnded { .. }
+            | Self::ReportsLost { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Why something was cut short: a code that never changes and a sentence for a person.
+
+use serde::{Deserialize, Serialize};
+
+/// What went wrong. The code is stable; `docs/errors/` has a page for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCode {
+    /// No sandbox could be started.
+    SandboxStartFailed,
+    /// Every place for a sandbox is taken.
+    SandboxCapacity,
+    /// The sandbox did not come up in time.
+    SandboxStartTimeout,
+    /// The sandbox ended by itself or by a signal.
+    SandboxDied,
+    /// The sandbox, or something in it, used more memory than it may.
+    SandboxOutOfMemory,
+    /// The workspace grew beyond its limit.
+    SandboxDiskFull,
+    /// The sandbox was not there any more when the server came back to it.
+    SandboxLost,
+    /// The sandbox would not go away, so no new one may start.
+    SandboxStuck,
+    /// The agent did not answer, or did not obey.
+    AgentUnresponsive,
+    /// The agent itself reported that it could not go on.
+    AgentFailed,
+    /// The run took longer than it may.
+    TurnTimeout,
+    /// A defect in the server.
+    Internal,
+}
+
+impl FailureCode {
+    /// Every code, for documentation and its test.
+    pub const ALL: [Self; 12] = [
+        Self::SandboxStartFailed,
+        Self::SandboxCapacity,
+        Self::SandboxStartTimeout,
+        Self::SandboxDied,
+        Self::SandboxOutOfMemory,
+        Self::SandboxDiskFull,
+        Self::SandboxLost,
+        Self::SandboxStuck,
+        Self::AgentUnresponsive,
+        Self::AgentFailed,
+        Self::TurnTimeout,
+        Self::Internal,
+    ];
+
+    /// The stable name of this code.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SandboxStartFailed => "sandbox_start_failed",
+            Self::SandboxCapacity => "sandbox_capacity",
+            Self::SandboxStartTimeout => "sandbox_start_timeout",
+            Self::SandboxDied => "sandbox_died",
+            Self::SandboxOutOfMemory => "sandbox_out_of_memory",
+            Self::SandboxDiskFull => "sandbox_disk_full",
+            Self::SandboxLost => "sandbox_lost",
+            Self::SandboxStuck => "sandbox_stuck",
+            Self::AgentUnresponsive => "agent_unresponsive",
+            Self::AgentFailed => "agent_failed",
+            Self::TurnTimeout => "turn_timeout",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// A failure as it is recorded and shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What kind.
+    pub code: FailureCode,
+    /// A sentence for a person; never a secret, never a prompt.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with a sentence that says more than the code.
+    pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// How a sandbox came to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Death {
+    /// It was asked to stop, and did.
+    Stopped,
+    /// Its first process ended by itself.
+    Exited(i32),
+    /// A signal ended it.
+    Killed(i32),
+    /// The kernel ended it for using too much memory.
+    OutOfMemory,
+    /// It was ended because the workspace grew beyond its limit.
+    DiskFull,
+    /// Nobody saw it end: it was not there when it was looked for.
+    Lost,
+    /// The machine it ran on is gone.
+    RunnerLost,
+}
+
+impl Death {
+    /// The failure that this end means for a session that still needed the sandbox.
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Stopped => Failure::new(FailureCode::SandboxDied, "the sandbox was stopped"),
+            Self::Exited(code) => Failure::new(
+                FailureCode::SandboxDied,
+                format!("the sandbox ended by itself with exit code {code}"),
+            ),
+            Self::Killed(signal) => Failure::new(
+                FailureCode::SandboxDied,
+                format!("the sandbox was killed by signal {signal}"),
+            ),
+            Self::OutOfMemory => Failure::new(
+                FailureCode::SandboxOutOfMemory,
+                "the sandbox was killed because it reached its memory limit",
+            ),
+            Self::DiskFull => Failure::new(
+                FailureCode::SandboxDiskFull,
+                "the sandbox was stopped because its workspace reached its disk limit",
+            ),
+            Self::Lost => Failure::new(
+                FailureCode::SandboxLost,
+                "the sandbox was gone when the server came back",
+            ),
+            Self::RunnerLost => {
+                Failure::new(FailureCode::SandboxLost, "the machine that ran the sandbox is gone")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_code_is_stored_by_the_name_it_is_known_by() {
+        for code in FailureCode::ALL {
+            assert_eq!(serde_json::to_string(&code).unwrap(), format!("\"{}\"", code.as_str()));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! How long each thing may take, and how much of it there may be.
+
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+/// The most prompts that may wait behind the running one.
+pub const MAX_QUEUED_RUNS: usize = 32;
+
+/// How often a prompt is handed to a sandbox that does not begin it.
+pub const MAX_DELIVERIES: u32 = 3;
+
+/// How often a stop is asked for before whoever waits for it is told that the sandbox is stuck.
+pub const MAX_STOPS_AWAITED: u32 = 3;
+
+/// How long each transient state may last. Every one of them is longer than zero: a deadline that
+/// is already over when it is set would be observed for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// From asking for a sandbox to its bridge answering.
+    pub start_timeout: Duration,
+    /// From asking for a stop to asking again.
+    pub stop_timeout: Duration,
+    /// From asking for a freeze or a thaw to giving the sandbox up.
+    pub freeze_timeout: Duration,
+    /// From handing a prompt over to handing it over again.
+    pub delivery_timeout: Duration,
+    /// From interrupting a run to killing the sandbox that does not obey.
+    pub interrupt_grace: Duration,
+    /// How long one run may take, unless its prompt says otherwise.
+    pub turn_timeout: Duration,
+    /// How long an active session may do nothing before it is paused.
+    pub idle_timeout: Duration,
+    /// How long a frozen sandbox is kept before the session goes cold.
+    pub evict_after: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            start_timeout: Duration::from_secs(60),
+            stop_timeout: Duration::from_secs(10),
+            freeze_timeout: Duration::from_secs(10),
+            delivery_timeout: Duration::from_secs(10),
+            interrupt_grace: Duration::from_secs(10),
+            turn_timeout: Duration::from_secs(60 * 60),
+            idle_timeout: Duration::from_secs(30 * 60),
+            evict_after: Duration::from_secs(30 * 60),
+        }
+    }
+}
+
+/// What every decision may depend on beside the session itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The time.
+    pub now: Timestamp,
+    /// How long things may take.
+    pub policy: &'a Policy,
+}

@@ -1,0 +1,50 @@
+//! Why a request was turned down. A refusal has changed nothing.
+
+use crate::session::Status;
+
+/// Why a session turned a request down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The session is over; only a new one helps.
+    #[error("session has ended")]
+    Ended,
+    /// The request needs another state than this one.
+    #[error("session is {0}")]
+    NotActive(Status),
+    /// A run goes on and the caller did not want to wait for it, or to end it.
+    #[error("a run is in progress")]
+    RunInProgress,
+    /// As many prompts wait as may wait.
+    #[error("too many prompts are waiting")]
+    QueueFull,
+    /// There is no such run to interrupt.
+    #[error("no such run is in progress or waiting")]
+    NoSuchRun,
+    /// The turn is not part of the session's history.
+    #[error("no such turn")]
+    NoSuchTurn,
+}
+
+impl Refusal {
+    /// Every code, for documentation and its test.
+    pub const CODES: [&'static str; 6] = [
+        Self::Ended.code(),
+        Self::NotActive(Status::Paused).code(),
+        Self::RunInProgress.code(),
+        Self::QueueFull.code(),
+        Self::NoSuchRun.code(),
+        Self::NoSuchTurn.code(),
+    ];
+
+    /// The stable name of this refusal; `docs/errors/` has a page for each.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Ended => "session_ended",
+            Self::NotActive(_) => "session_not_active",
+            Self::RunInProgress => "run_in_progress",
+            Self::QueueFull => "queue_full",
+            Self::NoSuchRun => "no_such_run",
+            Self::NoSuchTurn => "no_such_turn",
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What comes out: what to record, and what to do once it is recorded.
+
+use crate::entry::Entry;
+use crate::id::RunId;
+use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
+use crate::run::{Outcome, Phase, Usage};
+use crate::time::Timestamp;
+
+/// What was decided: to be committed with the session in one transaction, then performed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a decision that is not committed and performed is a lost one"]
+pub struct Decision {
+    /// What the log says about it.
+    pub entries: Vec<LogEntry>,
+    /// What becomes of runs.
+    pub runs: Vec<RunChange>,
+    /// What has to be done, in this order. Each can be done twice without harm.
+    pub effects: Vec<Effect>,
+}
+
+impl Decision {
+    /// Adds what was decided after this.
+    pub fn extend(&mut self, later: Self) {
+        self.entries.extend(later.entries);
+        self.runs.extend(later.runs);
+        self.effects.extend(later.effects);
+    }
+}
+
+/// An entry with its place in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Its place.
+    pub seq: Seq,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// What it says.
+    pub entry: Entry,
+}
+
+/// What became of a run; the history of runs is made of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunChange {
+    /// Its prompt was accepted.
+    Accepted {
+        /// Which run.
+        run: RunId,
+        /// The log entry that holds the prompt.
+        prompt_seq: Seq,
+        /// When.
+        at: Timestamp,
+    },
+    /// The agent was given its prompt.
+    Started {
+        /// Which run.
+        run: RunId,
+        /// Its ordinal.
+        turn: Turn,
+        /// The turn it continues.
+        parent_turn: Turn,
+        /// When.
+        at: Timestamp,
+    },
+    /// It does something else now.
+    Progressed {
+        /// Which run.
+        run: RunId,
+        /// What it does.
+        phase: Phase,
+        /// How often the model was asked so far.
+        round: u32,
+    },
+    /// It is over.
+    Ended {
+        /// Which run.
+        run: RunId,
+        /// How it ended.
+        outcome: Outcome,
+        /// What it consumed.
+        usage: Usage,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// What has to be done in the world. Each names the incarnation it is meant for, and doing it
+/// twice does no harm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Start a sandbox, or find that one already up. An incarnation that has lived and died, or
+    /// was stopped before it lived, is never started again.
+    StartSandbox {
+        /// Which one.
+        incarnation: Incarnation,
+    },
+    /// Connect to a sandbox that an earlier owner left running.
+    Attach {
+        /// Which one.
+        incarnation: Incarnation,
+        /// The last report that is in the log; what follows is to be sent again.
+        after: SpoolPosition,
+    },
+    /// Destroy a sandbox and see to it that nothing of it, or of any before it, runs on or comes
+    /// up later.
+    StopSandbox {
+        /// Which one.
+        incarnation: Incarnation,
+    },
+    /// Freeze a sandbox.
+    Freeze {
+        /// Which one.
+        incarnation: Incarnation,
+        /// For which pause.
+        asked: Seq,
+    },
+    /// Thaw a sandbox and connect to it, if that is not so yet.
+    Thaw {
+        /// Which one.
+        incarnation: Incarnation,
+        /// For which resume.
+        asked: Seq,
+        /// The last report that is in the log; what follows is to be sent again.
+        after: SpoolPosition,
+    },
+    /// Hand a prompt to the agent.
+    Deliver {
+        /// To which sandbox.
+        incarnation: Incarnation,
+        /// Whose prompt.
+        run: RunId,
+    },
+    /// Tell the agent to end a run.
+    Interrupt {
+        /// In which sandbox.
+        incarnation: Incarnation,
+        /// Which run.
+        run: RunId,
+    },
+    /// Tell a sandbox what it need not keep any longer.
+    Acknowledge {
+        /// Which one.
+        incarnation: Incarnation,
+        /// The last report that is in the log.
+        through: SpoolPosition,
+    },
+}

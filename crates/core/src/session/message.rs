@@ -1,0 +1,208 @@
+//! What goes in at the two doors: requests, which may be refused, and facts, which may not.
+
+use std::time::Duration;
+
+use super::PauseReason;
+use crate::failure::{Death, Failure};
+use crate::id::RunId;
+use crate::json::Json;
+use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
+use crate::run::{Completion, Phase, Usage};
+
+/// What a caller wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Have the agent work on something.
+    Prompt(Prompt),
+    /// End a run early: the named one, or else the current one, or else the next in the queue.
+    Interrupt {
+        /// Which run.
+        run: Option<RunId>,
+    },
+    /// Put the session to rest, sandbox and all.
+    Pause {
+        /// What becomes of a run that goes on.
+        if_running: IfRunning,
+    },
+    /// Bring the session back.
+    Resume,
+    /// Destroy the sandbox; the session can be resumed.
+    Stop,
+    /// Give the sandbox's place up, unless a run goes on in it.
+    Evict {
+        /// What a session that was active is paused for.
+        reason: PauseReason,
+    },
+    /// Go on from an earlier turn.
+    Rewind {
+        /// The turn that the next one shall continue.
+        to: Turn,
+    },
+    /// End the session for ever.
+    End,
+}
+
+/// A prompt as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// The run it becomes. Made by the server, never by a caller.
+    pub run: RunId,
+    /// What the person wrote.
+    pub content: Json,
+    /// What to do when a run goes on.
+    pub if_busy: IfBusy,
+    /// Which sessions it may bring back.
+    pub wake: Wake,
+    /// How long the run may take, if not as long as the policy says.
+    pub timeout: Option<Duration>,
+}
+
+/// What a prompt does when a run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfBusy {
+    /// Wait for its turn.
+    Queue,
+    /// Be refused.
+    Reject,
+}
+
+/// Which sessions a prompt may bring back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Those that the system paused.
+    SystemPaused,
+    /// Also those that a person paused or stopped, and broken ones.
+    Any,
+}
+
+/// What a pause does to a run that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfRunning {
+    /// Freeze it where it is.
+    Freeze,
+    /// Cancel it, then pause.
+    Interrupt,
+    /// Refuse the pause.
+    Reject,
+}
+
+/// What has already happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A sandbox is up and its bridge answers.
+    SandboxStarted {
+        /// Which one.
+        incarnation: Incarnation,
+    },
+    /// A sandbox could not be started.
+    SandboxStartFailed {
+        /// Which one.
+        incarnation: Incarnation,
+        /// Why.
+        failure: Failure,
+    },
+    /// Nothing of a sandbox runs any more. Comes after everything it reported.
+    SandboxGone {
+        /// Which one.
+        incarnation: Incarnation,
+        /// How it ended.
+        death: Death,
+    },
+    /// A sandbox was found alive by somebody who looked.
+    SandboxSeen {
+        /// Which one.
+        incarnation: Incarnation,
+    },
+    /// A sandbox is frozen.
+    SandboxFrozen {
+        /// Which one.
+        incarnation: Incarnation,
+        /// For which pause.
+        asked: Seq,
+    },
+    /// A sandbox is thawed and its bridge answers.
+    SandboxThawed {
+        /// Which one.
+        incarnation: Incarnation,
+        /// For which resume.
+        asked: Seq,
+    },
+    /// A sandbox reported something.
+    Reported {
+        /// Which one.
+        incarnation: Incarnation,
+        /// The number of the report; at or below the last one seen it is a repetition.
+        position: SpoolPosition,
+        /// What it reported.
+        report: Report,
+    },
+    /// It is later now. Whatever is overdue is led out of its state.
+    TimePassed,
+    /// The task that drives the session panicked.
+    DriverPanicked {
+        /// Where the log ended then. If it has grown since, somebody has dealt with it.
+        last_seq: Seq,
+    },
+}
+
+/// What a sandbox reports about the run it works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The run. A report about any other than the current one is dropped.
+    pub run: RunId,
+    /// What happened in it.
+    pub body: ReportBody,
+}
+
+/// What happened in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReportBody {
+    /// The agent has the prompt.
+    Begun,
+    /// The agent does something else now.
+    Phase {
+        /// What it does.
+        phase: Phase,
+        /// How often the model was asked so far.
+        round: u32,
+    },
+    /// The model request of this round was cut and is repeated.
+    Retry {
+        /// The round.
+        round: u32,
+    },
+    /// Text of the answer.
+    TextDelta(String),
+    /// Text of the thinking.
+    ThinkingDelta(String),
+    /// A whole message.
+    Message(Json),
+    /// Anything else.
+    Output {
+        /// What the agent calls it.
+        name: String,
+        /// Its fields.
+        body: Json,
+    },
+    /// The agent is done with the run.
+    Ended {
+        /// How.
+        how: AgentEnding,
+        /// What the run consumed.
+        usage: Usage,
+    },
+}
+
+/// How an agent says that it is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentEnding {
+    /// It finished.
+    Completed(Completion),
+    /// It obeyed an interrupt.
+    Interrupted,
+    /// It could not go on.
+    Failed {
+        /// Why, for a person.
+        message: String,
+    },
+}

@@ -1,0 +1,284 @@
+//! The session: a state machine with two doors.
+//!
+//! [`Session::request`] decides what a caller wants and may refuse, changing nothing.
+//! [`Session::observe`] absorbs what has already happened and never refuses: a late fact is cleaned
+//! up after, not rejected. [`Session::recover`] gives what the state is still owed after a restart.
+//! All three are pure. What they return, a [`Decision`], is committed together with the session in
+//! one transaction; only then are its effects performed, and their outcomes come back as facts.
+//!
+//! # What a person sees
+//!
+//! ```text
+//!              create
+//!                │              resume (cold)
+//!                ▼        ┌──────────┬──────────┐
+//!           ┌ starting ◄──┤          │          │
+//!  could    │    │ up     │          │          │
+//!  not start│    ▼        │          │          │        end, from anywhere
+//!           │  active ──► paused   stopped    error ───► ended
+//!           │    │  ▲       │          ▲        ▲
+//!           │    │  └───────┘ resume   │        │
+//!           │    │            (warm)   │        │
+//!           │    ├─────────── stop ────┘        │
+//!           └────┴─────────── sandbox died ─────┘
+//! ```
+//!
+//! # What the world owes
+//!
+//! Beside its [`State`] a session has one [`Sandbox`] slot: what is, or may be, running for it.
+//! They are apart because they end at different times: a session is `ended` the moment the decision
+//! is durable, its sandbox is gone when the host says so. Only these go together:
+//!
+//! | state | sandbox |
+//! |---|---|
+//! | starting | `Starting`, or `Stopping` while the old one must go first |
+//! | active | `Live`, `Thawing` |
+//! | paused | `Freezing`, `Frozen` (warm), `Stopping`, `None` (cold) |
+//! | stopped, error, ended | `Stopping`, `None` |
+//!
+//! A new sandbox is asked for only when the slot is `None`, under the next [`Incarnation`]; whatever
+//! reports from any other incarnation is told to stop. So no sandbox is leaked, and none is adopted
+//! twice. Every slot that is not at rest has a deadline, and every deadline leads out: see
+//! [`Session::next_deadline`] and [`Fact::TimePassed`].
+
+mod decision;
+mod message;
+mod observe;
+mod recover;
+mod request;
+mod state;
+mod step;
+#[cfg(test)]
+mod test;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::entry::Entry;
+use crate::id::SessionId;
+use crate::lineage::Lineage;
+use crate::number::{Incarnation, LogEpoch, Seq, SpoolPosition};
+use crate::policy::{Context, Policy};
+use crate::run::{CurrentRun, Delivery, QueuedRun};
+use crate::time::Timestamp;
+
+pub use decision::{Decision, Effect, LogEntry, RunChange};
+pub use message::{
+    AgentEnding, Fact, IfBusy, IfRunning, Prompt, Report, ReportBody, Request, Wake,
+};
+pub use state::{PauseReason, Sandbox, StartWhy, State, Status};
+
+/// One conversation: where it stands, what runs for it, and what it still has to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    id: SessionId,
+    state: State,
+    sandbox: Sandbox,
+    /// Of the sandbox in the slot, or of the last one if the slot is empty.
+    incarnation: Incarnation,
+    /// The last report of this incarnation that is in the log.
+    spool: SpoolPosition,
+    current: Option<CurrentRun>,
+    queue: VecDeque<QueuedRun>,
+    lineage: Lineage,
+    log_epoch: LogEpoch,
+    last_seq: Seq,
+    last_active: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+impl Session {
+    /// A new session, and what to do for it: its first sandbox is asked for at once.
+    pub fn create(
+        ctx: &Context<'_>,
+        id: SessionId,
+        time_to_live: Option<Duration>,
+    ) -> (Self, Decision) {
+        let mut session = Self {
+            id,
+            state: State::Starting { why: StartWhy::Created },
+            sandbox: Sandbox::None,
+            incarnation: Incarnation::ZERO,
+            spool: SpoolPosition::ZERO,
+            current: None,
+            queue: VecDeque::new(),
+            lineage: Lineage::default(),
+            log_epoch: LogEpoch::new(1),
+            last_seq: Seq::ZERO,
+            last_active: ctx.now,
+            expires_at: time_to_live.map(|ttl| ctx.now.plus(ttl)),
+        };
+        let mut out = Decision::default();
+        session.log(ctx, &mut out, Entry::SessionCreated);
+        session.start_sandbox(ctx, &mut out);
+        (session, out)
+    }
+
+    /// Which session this is.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Where it stands, by name.
+    pub fn status(&self) -> Status {
+        match self.state {
+            State::Starting { .. } => Status::Starting,
+            State::Active => Status::Active,
+            State::Paused { .. } => Status::Paused,
+            State::Stopped => Status::Stopped,
+            State::Error { .. } => Status::Error,
+            State::Ended => Status::Ended,
+        }
+    }
+
+    /// What is, or may be, running for it.
+    pub fn sandbox(&self) -> Sandbox {
+        self.sandbox
+    }
+
+    /// Of the sandbox in the slot, or of the last one if the slot is empty.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The last report of this incarnation that is in the log.
+    pub fn spool(&self) -> SpoolPosition {
+        self.spool
+    }
+
+    /// The run that the agent works on.
+    pub fn current_run(&self) -> Option<&CurrentRun> {
+        self.current.as_ref()
+    }
+
+    /// The prompts that wait, next first.
+    pub fn queued_runs(&self) -> impl ExactSizeIterator<Item = &QueuedRun> {
+        self.queue.iter()
+    }
+
+    /// Turns and rewinds.
+    pub fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    /// Which history of the log this is.
+    pub fn log_epoch(&self) -> LogEpoch {
+        self.log_epoch
+    }
+
+    /// The last entry of the log.
+    pub fn last_seq(&self) -> Seq {
+        self.last_seq
+    }
+
+    /// When something last happened that counts as use.
+    pub fn last_active(&self) -> Timestamp {
+        self.last_active
+    }
+
+    /// Whether nothing needs a task: what runs, if anything, is frozen, and only time or a caller
+    /// changes that.
+    pub fn is_at_rest(&self) -> bool {
+        match self.sandbox {
+            Sandbox::None | Sandbox::Frozen { .. } => true,
+            Sandbox::Starting { .. }
+            | Sandbox::Live
+            | Sandbox::Freezing { .. }
+            | Sandbox::Thawing { .. }
+            | Sandbox::Stopping { .. } => false,
+        }
+    }
+
+    /// When [`Fact::TimePassed`] will next change something.
+    pub fn next_deadline(&self, policy: &Policy) -> Option<Timestamp> {
+        let sandbox = match self.sandbox {
+            Sandbox::None | Sandbox::Live => None,
+            Sandbox::Starting { deadline }
+            | Sandbox::Freezing { deadline, .. }
+            | Sandbox::Thawing { deadline, .. }
+            | Sandbox::Stopping { deadline, .. } => Some(deadline),
+            Sandbox::Frozen { since } => Some(since.plus(policy.evict_after)),
+        };
+        let expiry = if self.state == State::Ended { None } else { self.expires_at };
+        let run = if self.state == State::Active { self.run_deadline() } else { None };
+        let idle = self.is_idle().then(|| self.last_active.plus(policy.idle_timeout));
+        [sandbox, expiry, run, idle].into_iter().flatten().min()
+    }
+
+    /// What is wrong with this value, if anything is: no sequence of requests and facts leads
+    /// here. For tests, which ask after every step.
+    pub fn broken_invariant(&self) -> Option<&'static str> {
+        let pair_allowed = match (&self.state, self.sandbox) {
+            (State::Starting { .. }, Sandbox::Starting { .. } | Sandbox::Stopping { .. })
+            | (State::Active, Sandbox::Live | Sandbox::Thawing { .. })
+            | (
+                State::Paused { .. },
+                Sandbox::Freezing { .. }
+                | Sandbox::Frozen { .. }
+                | Sandbox::Stopping { .. }
+                | Sandbox::None,
+            )
+            | (
+                State::Stopped | State::Error { .. } | State::Ended,
+                Sandbox::Stopping { .. } | Sandbox::None,
+            ) => true,
+            (
+                State::Starting { .. }
+                | State::Active
+                | State::Paused { .. }
+                | State::Stopped
+                | State::Error { .. }
+                | State::Ended,
+                _,
+            ) => false,
+        };
+        let may_hold_a_run = match self.sandbox {
+            Sandbox::Live
+            | Sandbox::Freezing { .. }
+            | Sandbox::Frozen { .. }
+            | Sandbox::Thawing { .. } => true,
+            Sandbox::None | Sandbox::Starting { .. } | Sandbox::Stopping { .. } => false,
+        };
+        let may_queue = may_hold_a_run || matches!(self.state, State::Starting { .. });
+        if !pair_allowed {
+            Some("the state and the sandbox do not go together")
+        } else if self.current.is_some() && !may_hold_a_run {
+            Some("a run is current without a sandbox that could work on it")
+        } else if !self.queue.is_empty() && !may_queue {
+            Some("a prompt waits for a session that does not come")
+        } else if self.state == State::Active
+            && self.sandbox == Sandbox::Live
+            && self.current.is_none()
+            && !self.queue.is_empty()
+        {
+            Some("a prompt waits though the agent is free")
+        } else {
+            None
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.state == State::Active
+            && self.sandbox == Sandbox::Live
+            && self.current.is_none()
+            && self.queue.is_empty()
+    }
+
+    /// When the current run must be looked at again.
+    fn run_deadline(&self) -> Option<Timestamp> {
+        let run = self.current.as_ref()?;
+        let soonest = match (run.ending, run.delivery) {
+            (Some(ending), _) => ending.deadline,
+            (None, Delivery::Sent { deadline, .. }) => deadline.min(run.deadline),
+            (None, Delivery::Begun) => run.deadline,
+        };
+        Some(soonest)
+    }
+}

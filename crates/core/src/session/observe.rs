@@ -1,0 +1,366 @@
+//! The second door: what has already happened. Facts are never refused; seeing one again changes
+//! nothing.
+
+use super::{
+    AgentEnding, Decision, Effect, Fact, PauseReason, Report, ReportBody, RunChange, Sandbox,
+    Session, StartWhy, State,
+};
+use crate::entry::{EndedBy, Entry, ResumePath};
+use crate::failure::{Death, Failure, FailureCode};
+use crate::number::{Incarnation, SpoolPosition};
+use crate::policy::{Context, MAX_DELIVERIES, MAX_STOPS_AWAITED};
+use crate::run::{Delivery, Ending, EndingWhy, Outcome};
+
+impl Session {
+    /// Absorbs something that already happened.
+    pub fn observe(&mut self, ctx: &Context<'_>, fact: Fact) -> Decision {
+        let mut out = Decision::default();
+        match fact {
+            Fact::SandboxStarted { incarnation } => {
+                self.sandbox_started(ctx, &mut out, incarnation);
+            }
+            Fact::SandboxSeen { incarnation } => {
+                if incarnation != self.incarnation || self.sandbox == Sandbox::None {
+                    out.effects.push(Effect::StopSandbox { incarnation });
+                }
+            }
+            Fact::TimePassed => self.time_passed(ctx, &mut out),
+
+            // The rest is about a sandbox that we know of, or about one that no longer matters.
+            Fact::SandboxStartFailed { incarnation, .. }
+            | Fact::SandboxGone { incarnation, .. }
+            | Fact::SandboxFrozen { incarnation, .. }
+            | Fact::SandboxThawed { incarnation, .. }
+            | Fact::Reported { incarnation, .. }
+                if incarnation != self.incarnation => {}
+            Fact::SandboxStartFailed { failure, .. } => {
+                if let Sandbox::Starting { .. } = self.sandbox {
+                    self.start_failed(ctx, &mut out, failure);
+                }
+            }
+            Fact::SandboxGone { death, .. } => self.sandbox_gone(ctx, &mut out, &death),
+            Fact::SandboxFrozen { asked: done, .. } => {
+                if let Sandbox::Freezing { asked, .. } = self.sandbox
+                    && asked == done
+                {
+                    self.sandbox = Sandbox::Frozen { since: ctx.now };
+                }
+            }
+            Fact::SandboxThawed { asked: done, .. } => {
+                if let Sandbox::Thawing { asked, .. } = self.sandbox
+                    && asked == done
+                {
+                    self.sandbox = Sandbox::Live;
+                    out.effects.extend(self.owed_to_the_run());
+                    self.start_next_run(ctx, &mut out);
+                }
+            }
+            Fact::Reported { position, report, .. } => {
+                self.reported(ctx, &mut out, position, report);
+            }
+            Fact::DriverPanicked { last_seq } => {
+                if last_seq == self.last_seq {
+                    self.driver_panicked(ctx, &mut out);
+                }
+            }
+        }
+        out
+    }
+
+    fn sandbox_started(&mut self, ctx: &Context<'_>, out: &mut Decision, incarnation: Incarnation) {
+        let expected = incarnation == self.incarnation;
+        match (&self.state, self.sandbox) {
+            (State::Starting { why }, Sandbox::Starting { .. }) if expected => {
+                let entry = match why {
+                    StartWhy::Created => Entry::SessionActive { incarnation },
+                    StartWhy::Resumed => {
+                        Entry::SessionResumed { path: ResumePath::Cold, incarnation }
+                    }
+                };
+                self.state = State::Active;
+                self.sandbox = Sandbox::Live;
+                self.last_active = ctx.now;
+                self.log(ctx, out, entry);
+                self.start_next_run(ctx, out);
+            }
+            (
+                _,
+                Sandbox::Live
+                | Sandbox::Freezing { .. }
+                | Sandbox::Frozen { .. }
+                | Sandbox::Thawing { .. },
+            ) if expected => {}
+            // It came up after it was given up, or it belongs to nobody: it must not stay.
+            _ => out.effects.push(Effect::StopSandbox { incarnation }),
+        }
+    }
+
+    fn start_failed(&mut self, ctx: &Context<'_>, out: &mut Decision, failure: Failure) {
+        let failed = Outcome::Failed(failure.clone());
+        self.end_runs(ctx, out, &failed, &failed);
+        self.fail(ctx, out, failure);
+    }
+
+    fn sandbox_gone(&mut self, ctx: &Context<'_>, out: &mut Decision, death: &Death) {
+        let slot = std::mem::replace(&mut self.sandbox, Sandbox::None);
+        if slot == Sandbox::None {
+            return;
+        }
+        match &self.state {
+            State::Starting { .. } => match slot {
+                // What it waited for.
+                Sandbox::Stopping { .. } => self.start_sandbox(ctx, out),
+                Sandbox::Starting { .. }
+                | Sandbox::Live
+                | Sandbox::Freezing { .. }
+                | Sandbox::Frozen { .. }
+                | Sandbox::Thawing { .. }
+                | Sandbox::None => self.start_failed(ctx, out, death.failure()),
+            },
+            State::Active => self.lost_while_active(ctx, out, death),
+            State::Paused { .. } => {
+                let cut = Outcome::Interrupted(death.failure());
+                self.end_runs(ctx, out, &cut, &cut);
+            }
+            State::Stopped | State::Error { .. } | State::Ended => {}
+        }
+    }
+
+    fn lost_while_active(&mut self, ctx: &Context<'_>, out: &mut Decision, death: &Death) {
+        let wanted_pause = self
+            .current
+            .as_ref()
+            .and_then(|run| run.ending)
+            .is_some_and(|ending| ending.why == EndingWhy::CancelThenPause);
+        let rest = match death {
+            _ if wanted_pause => Some(PauseReason::Requested),
+            // Nothing went wrong with the session: the next prompt brings it back.
+            Death::Lost => Some(PauseReason::ServerRestart),
+            Death::RunnerLost => Some(PauseReason::RunnerLost),
+            Death::Stopped
+            | Death::Exited(_)
+            | Death::Killed(_)
+            | Death::OutOfMemory
+            | Death::DiskFull => None,
+        };
+        match rest {
+            Some(reason) => {
+                let cut = Outcome::Interrupted(death.failure());
+                self.end_runs(ctx, out, &cut, &cut);
+                self.state = State::Paused { reason, since: ctx.now };
+                self.log(ctx, out, Entry::SessionPaused { reason });
+            }
+            None => self.fail(ctx, out, death.failure()),
+        }
+    }
+
+    fn reported(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        position: SpoolPosition,
+        report: Report,
+    ) {
+        if self.sandbox == Sandbox::None {
+            return;
+        }
+        let incarnation = self.incarnation;
+        if position <= self.spool {
+            // Our acknowledgement was lost on the way; without a new one it would be kept for ever.
+            out.effects.push(Effect::Acknowledge { incarnation, through: self.spool });
+            return;
+        }
+        let missing = position.get() - self.spool.get() - 1;
+        if missing > 0 && self.current.is_some() {
+            self.log(ctx, out, Entry::ReportsLost { missing });
+        }
+        self.spool = position;
+        out.effects.push(Effect::Acknowledge { incarnation, through: position });
+
+        let Some(current) = self.current.as_mut().filter(|run| run.id == report.run) else {
+            return;
+        };
+        let run = current.id;
+        current.delivery = Delivery::Begun;
+        match report.body {
+            ReportBody::Begun => {}
+            ReportBody::Phase { phase, round } => {
+                if current.phase == Some(phase) && current.round == round {
+                    return;
+                }
+                let new_round = current.round != round;
+                current.phase = Some(phase);
+                current.round = round;
+                self.log(ctx, out, Entry::Phase { run, phase, round });
+                if new_round && let Some(current) = &mut self.current {
+                    current.round_start = self.last_seq;
+                }
+                out.runs.push(RunChange::Progressed { run, phase, round });
+            }
+            ReportBody::Retry { round } => {
+                let discard_after_seq = current.round_start;
+                self.log(ctx, out, Entry::RunRetry { run, round, discard_after_seq });
+            }
+            ReportBody::TextDelta(delta) => self.log(ctx, out, Entry::TextDelta { run, delta }),
+            ReportBody::ThinkingDelta(delta) => {
+                self.log(ctx, out, Entry::ThinkingDelta { run, delta });
+            }
+            ReportBody::Message(body) => self.log(ctx, out, Entry::Message { run, body }),
+            ReportBody::Output { name, body } => {
+                self.log(ctx, out, Entry::Output { run, name, body });
+            }
+            ReportBody::Ended { how, usage } => {
+                let ending = current.ending.map(|ending| ending.why);
+                self.current = None;
+                let outcome = match (how, ending) {
+                    // It finished before the interrupt reached it.
+                    (AgentEnding::Completed(completion), _) => Outcome::Completed(completion),
+                    (AgentEnding::Interrupted | AgentEnding::Failed { .. }, Some(why)) => {
+                        why.outcome()
+                    }
+                    (AgentEnding::Interrupted, None) => Outcome::Failed(Failure::new(
+                        FailureCode::AgentFailed,
+                        "the agent stopped though nobody asked it to",
+                    )),
+                    (AgentEnding::Failed { message }, None) => {
+                        Outcome::Failed(Failure::new(FailureCode::AgentFailed, message))
+                    }
+                };
+                self.end_run(ctx, out, run, outcome, usage);
+                if self.state == State::Active && ending == Some(EndingWhy::CancelThenPause) {
+                    self.freeze(ctx, out, PauseReason::Requested);
+                }
+                self.start_next_run(ctx, out);
+            }
+        }
+    }
+
+    fn time_passed(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        let now = ctx.now;
+        if self.state != State::Ended && self.expires_at.is_some_and(|at| at <= now) {
+            self.end(ctx, out, EndedBy::Ttl);
+        }
+        match self.sandbox {
+            Sandbox::Starting { deadline } if deadline <= now => {
+                let failure = Failure::new(
+                    FailureCode::SandboxStartTimeout,
+                    "the sandbox did not come up in time",
+                );
+                self.start_failed(ctx, out, failure);
+            }
+            Sandbox::Freezing { deadline, .. } if deadline <= now => self.give_up_frozen(ctx, out),
+            Sandbox::Frozen { since } if since.plus(ctx.policy.evict_after) <= now => {
+                self.give_up_frozen(ctx, out);
+            }
+            Sandbox::Thawing { deadline, .. } if deadline <= now => {
+                let failure = Failure::new(
+                    FailureCode::AgentUnresponsive,
+                    "the sandbox did not answer after it was thawed",
+                );
+                self.fail(ctx, out, failure);
+            }
+            Sandbox::Stopping { attempt, deadline } if deadline <= now => {
+                self.stop_is_late(ctx, out, attempt);
+            }
+            Sandbox::None
+            | Sandbox::Live
+            | Sandbox::Starting { .. }
+            | Sandbox::Freezing { .. }
+            | Sandbox::Frozen { .. }
+            | Sandbox::Thawing { .. }
+            | Sandbox::Stopping { .. } => {}
+        }
+        if self.state == State::Active {
+            self.run_is_late(ctx, out);
+        }
+        if self.is_idle() && self.last_active.plus(ctx.policy.idle_timeout) <= now {
+            self.freeze(ctx, out, PauseReason::Idle);
+        }
+    }
+
+    /// Asks for the stop again. Whoever waits for it to start anew waits only so often.
+    fn stop_is_late(&mut self, ctx: &Context<'_>, out: &mut Decision, attempt: u32) {
+        self.sandbox = Sandbox::Stopping {
+            attempt: attempt.saturating_add(1),
+            deadline: ctx.now.plus(ctx.policy.stop_timeout),
+        };
+        out.effects.push(Effect::StopSandbox { incarnation: self.incarnation });
+        if let State::Starting { .. } = self.state
+            && attempt >= MAX_STOPS_AWAITED
+        {
+            let failure = Failure::new(
+                FailureCode::SandboxStuck,
+                "the previous sandbox would not stop, so no new one may start",
+            );
+            self.start_failed(ctx, out, failure);
+        }
+    }
+
+    fn run_is_late(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        let now = ctx.now;
+        let incarnation = self.incarnation;
+        let Some(run) = &mut self.current else { return };
+        let id = run.id;
+        match (run.ending, run.delivery) {
+            (Some(ending), _) if ending.deadline <= now => {
+                self.give_up_disobedient(ctx, out, ending.why);
+            }
+            (Some(_), _) => {}
+            (None, _) if run.deadline <= now => {
+                run.ending = Some(Ending {
+                    why: EndingWhy::Timeout,
+                    deadline: now.plus(ctx.policy.interrupt_grace),
+                });
+                out.effects.push(Effect::Interrupt { incarnation, run: id });
+            }
+            (None, Delivery::Sent { attempt, deadline }) if deadline <= now => {
+                if attempt >= MAX_DELIVERIES {
+                    let failure = Failure::new(
+                        FailureCode::AgentUnresponsive,
+                        "the agent did not take the prompt",
+                    );
+                    self.fail(ctx, out, failure);
+                } else {
+                    run.delivery = Delivery::Sent {
+                        attempt: attempt + 1,
+                        deadline: now.plus(ctx.policy.delivery_timeout),
+                    };
+                    out.effects.push(Effect::Deliver { incarnation, run: id });
+                }
+            }
+            (None, Delivery::Sent { .. } | Delivery::Begun) => {}
+        }
+    }
+
+    /// The agent was told to end the run and did not: its sandbox has to go.
+    fn give_up_disobedient(&mut self, ctx: &Context<'_>, out: &mut Decision, why: EndingWhy) {
+        let failure = Failure::new(
+            FailureCode::AgentUnresponsive,
+            "the agent did not obey the interrupt, so its sandbox was stopped",
+        );
+        match why {
+            EndingWhy::Cancel | EndingWhy::Timeout => self.fail(ctx, out, failure),
+            EndingWhy::CancelThenPause => {
+                let cut = Outcome::Interrupted(failure);
+                self.end_runs(ctx, out, &cut, &cut);
+                self.stop_sandbox(ctx, out);
+                let reason = PauseReason::Requested;
+                self.state = State::Paused { reason, since: ctx.now };
+                self.log(ctx, out, Entry::SessionPaused { reason });
+            }
+        }
+    }
+
+    fn driver_panicked(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        match self.state {
+            State::Starting { .. } | State::Active | State::Paused { .. } => {
+                let failure = Failure::new(
+                    FailureCode::Internal,
+                    "the server failed while working on this session",
+                );
+                self.fail(ctx, out, failure);
+            }
+            State::Stopped | State::Error { .. } | State::Ended => {}
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What a session is owed when its owner is new and remembers nothing.
+
+use super::{Effect, Sandbox, Session};
+use crate::run::Delivery;
+
+impl Session {
+    /// The effects that may not have been performed, or whose outcome may have been lost. The
+    /// session itself is what was committed and does not change; overdue deadlines are the
+    /// business of [`Fact::TimePassed`](super::Fact::TimePassed).
+    pub fn recover(&self) -> Vec<Effect> {
+        let incarnation = self.incarnation;
+        match self.sandbox {
+            // A frozen sandbox cannot answer; whether it still lives is seen from outside.
+            Sandbox::None | Sandbox::Frozen { .. } => Vec::new(),
+            Sandbox::Starting { .. } => vec![Effect::StartSandbox { incarnation }],
+            Sandbox::Freezing { asked, .. } => vec![Effect::Freeze { incarnation, asked }],
+            Sandbox::Thawing { asked, .. } => {
+                vec![Effect::Thaw { incarnation, asked, after: self.spool }]
+            }
+            Sandbox::Stopping { .. } => vec![Effect::StopSandbox { incarnation }],
+            Sandbox::Live => {
+                let mut owed = vec![Effect::Attach { incarnation, after: self.spool }];
+                owed.extend(self.owed_to_the_run());
+                owed
+            }
+        }
+    }
+
+    /// What the agent may not have been told about the current run.
+    pub(super) fn owed_to_the_run(&self) -> Vec<Effect> {
+        let incarnation = self.incarnation;
+        let Some(run) = &self.current else { return Vec::new() };
+        let mut owed = Vec::new();
+        if let Delivery::Sent { .. } = run.delivery {
+            owed.push(Effect::Deliver { incarnation, run: run.id });
+        }
+        if run.ending.is_some() {
+            owed.push(Effect::Interrupt { incarnation, run: run.id });
+        }
+        owed
+    }
+}

@@ -1,0 +1,254 @@
+//! The first door: what callers want. A refusal leaves the session as it was.
+
+use std::time::Duration;
+
+use super::{
+    Decision, Effect, IfBusy, IfRunning, PauseReason, Prompt, Request, RunChange, Sandbox, Session,
+    StartWhy, State, Wake,
+};
+use crate::entry::{EndedBy, Entry, ResumePath};
+use crate::failure::{Failure, FailureCode};
+use crate::id::RunId;
+use crate::number::Turn;
+use crate::policy::{Context, MAX_QUEUED_RUNS};
+use crate::refusal::Refusal;
+use crate::run::{Delivery, Ending, EndingWhy, Outcome, QueuedRun, Usage};
+
+impl Session {
+    /// Decides what a caller wants. A refusal leaves the session unchanged.
+    pub fn request(&mut self, ctx: &Context<'_>, request: Request) -> Result<Decision, Refusal> {
+        let mut out = Decision::default();
+        match request {
+            Request::Prompt(prompt) => self.prompt(ctx, &mut out, prompt)?,
+            Request::Interrupt { run } => self.interrupt(ctx, &mut out, run)?,
+            Request::Pause { if_running } => self.pause(ctx, &mut out, if_running)?,
+            Request::Resume => self.resume(ctx, &mut out)?,
+            Request::Stop => self.stop(ctx, &mut out)?,
+            Request::Evict { reason } => self.evict(ctx, &mut out, reason)?,
+            Request::Rewind { to } => self.rewind(ctx, &mut out, to)?,
+            Request::End => {
+                if self.state != State::Ended {
+                    self.end(ctx, &mut out, EndedBy::Request);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn prompt(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        prompt: Prompt,
+    ) -> Result<(), Refusal> {
+        let must_wake = match (&self.state, prompt.wake) {
+            (State::Starting { .. } | State::Active, _) => false,
+            (State::Paused { .. } | State::Stopped | State::Error { .. }, Wake::Any) => true,
+            (State::Paused { reason, .. }, Wake::SystemPaused) if reason.is_system() => true,
+            (
+                State::Paused { .. } | State::Stopped | State::Error { .. } | State::Ended,
+                Wake::SystemPaused | Wake::Any,
+            ) => return Err(Refusal::NotActive(self.status())),
+        };
+        let busy = self.current.is_some() || !self.queue.is_empty();
+        if busy && prompt.if_busy == IfBusy::Reject {
+            return Err(Refusal::RunInProgress);
+        }
+        if self.queue.len() >= MAX_QUEUED_RUNS {
+            return Err(Refusal::QueueFull);
+        }
+
+        self.last_active = ctx.now;
+        self.log(ctx, out, Entry::Prompt { run: prompt.run, content: prompt.content });
+        out.runs.push(RunChange::Accepted {
+            run: prompt.run,
+            prompt_seq: self.last_seq,
+            at: ctx.now,
+        });
+        self.queue.push_back(QueuedRun {
+            id: prompt.run,
+            timeout: prompt.timeout.unwrap_or(ctx.policy.turn_timeout),
+        });
+        if must_wake {
+            self.resume(ctx, out)?;
+        }
+        self.start_next_run(ctx, out);
+        Ok(())
+    }
+
+    fn interrupt(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        wanted: Option<RunId>,
+    ) -> Result<(), Refusal> {
+        if let Some(run) = &self.current
+            && wanted.is_none_or(|wanted| wanted == run.id)
+        {
+            self.cancel_current(ctx, out, EndingWhy::Cancel);
+            return Ok(());
+        }
+        let waiting = match wanted {
+            Some(wanted) => self.queue.iter().position(|run| run.id == wanted),
+            None => (!self.queue.is_empty()).then_some(0),
+        };
+        let run = waiting.and_then(|index| self.queue.remove(index)).ok_or(Refusal::NoSuchRun)?;
+        self.end_run(ctx, out, run.id, Outcome::Cancelled, Usage::default());
+        Ok(())
+    }
+
+    /// Tells the agent to end the current run, unless it was told already.
+    fn cancel_current(&mut self, ctx: &Context<'_>, out: &mut Decision, why: EndingWhy) {
+        let paused = matches!(self.state, State::Paused { .. });
+        let Some(run) = &mut self.current else { return };
+        let id = run.id;
+        if let Some(ending) = &mut run.ending {
+            // A later wish to pause is not lost; the first deadline stays.
+            if ending.why == EndingWhy::Cancel && why == EndingWhy::CancelThenPause {
+                ending.why = why;
+            }
+            return;
+        }
+        run.ending = Some(Ending { why, deadline: ctx.now.plus(ctx.policy.interrupt_grace) });
+        self.log(ctx, out, Entry::RunCancelling { run: id });
+        if paused {
+            // A frozen agent cannot obey. The session stays paused and comes back cold.
+            self.give_up_frozen(ctx, out);
+        } else {
+            out.effects.push(Effect::Interrupt { incarnation: self.incarnation, run: id });
+        }
+    }
+
+    fn pause(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        if_running: IfRunning,
+    ) -> Result<(), Refusal> {
+        if self.state != State::Active {
+            return Err(Refusal::NotActive(self.status()));
+        }
+        match (self.current.is_some(), if_running) {
+            (false, _) | (true, IfRunning::Freeze) => {
+                self.freeze(ctx, out, PauseReason::Requested);
+            }
+            (true, IfRunning::Interrupt) => {
+                self.cancel_current(ctx, out, EndingWhy::CancelThenPause);
+            }
+            (true, IfRunning::Reject) => return Err(Refusal::RunInProgress),
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, ctx: &Context<'_>, out: &mut Decision) -> Result<(), Refusal> {
+        let paused_since = match self.state {
+            State::Ended => return Err(Refusal::Ended),
+            State::Starting { .. } | State::Active => return Ok(()),
+            State::Paused { since, .. } => Some(since),
+            State::Stopped | State::Error { .. } => None,
+        };
+        self.last_active = ctx.now;
+        match self.sandbox {
+            Sandbox::Freezing { .. } | Sandbox::Frozen { .. } => {
+                let stood_still =
+                    paused_since.map(|since| ctx.now.since(since)).unwrap_or_default();
+                self.thaw(ctx, out, stood_still);
+            }
+            Sandbox::Stopping { deadline, .. } => {
+                // The old one must be gone first; whoever waits is told if it will not go.
+                self.state = State::Starting { why: StartWhy::Resumed };
+                self.log(ctx, out, Entry::SessionWaking);
+                self.sandbox = Sandbox::Stopping { attempt: 1, deadline };
+            }
+            Sandbox::None => {
+                self.state = State::Starting { why: StartWhy::Resumed };
+                self.log(ctx, out, Entry::SessionWaking);
+                self.start_sandbox(ctx, out);
+            }
+            Sandbox::Starting { .. } | Sandbox::Live | Sandbox::Thawing { .. } => {
+                debug_assert!(false, "a session at rest has no running sandbox");
+            }
+        }
+        Ok(())
+    }
+
+    fn thaw(&mut self, ctx: &Context<'_>, out: &mut Decision, stood_still: Duration) {
+        let incarnation = self.incarnation;
+        self.state = State::Active;
+        if let Some(run) = &mut self.current {
+            run.deadline = run.deadline.plus(stood_still);
+            if let Delivery::Sent { deadline, .. } = &mut run.delivery {
+                *deadline = deadline.plus(stood_still);
+            }
+            if let Some(ending) = &mut run.ending {
+                ending.deadline = ending.deadline.plus(stood_still);
+            }
+        }
+        self.log(ctx, out, Entry::SessionResumed { path: ResumePath::Warm, incarnation });
+        let asked = self.last_seq;
+        let deadline = ctx.now.plus(ctx.policy.freeze_timeout);
+        self.sandbox = Sandbox::Thawing { asked, deadline };
+        out.effects.push(Effect::Thaw { incarnation, asked, after: self.spool });
+    }
+
+    fn stop(&mut self, ctx: &Context<'_>, out: &mut Decision) -> Result<(), Refusal> {
+        match self.state {
+            State::Starting { .. } | State::Active => {}
+            State::Paused { .. } | State::Stopped | State::Error { .. } | State::Ended => {
+                return Err(Refusal::NotActive(self.status()));
+            }
+        }
+        self.end_runs(ctx, out, &Outcome::Cancelled, &Outcome::Cancelled);
+        self.stop_sandbox(ctx, out);
+        self.state = State::Stopped;
+        self.log(ctx, out, Entry::SessionStopped);
+        Ok(())
+    }
+
+    fn evict(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        reason: PauseReason,
+    ) -> Result<(), Refusal> {
+        match self.state {
+            State::Active if self.is_idle() => {
+                self.stop_sandbox(ctx, out);
+                self.state = State::Paused { reason, since: ctx.now };
+                self.log(ctx, out, Entry::SessionPaused { reason });
+            }
+            State::Starting { .. } | State::Active => return Err(Refusal::RunInProgress),
+            // The reason why it is paused stays what it was.
+            State::Paused { .. } => self.give_up_frozen(ctx, out),
+            State::Stopped | State::Error { .. } | State::Ended => {}
+        }
+        Ok(())
+    }
+
+    /// Destroys the frozen sandbox of a paused session; a run that was frozen with it is cut.
+    pub(super) fn give_up_frozen(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        let cut = Outcome::Interrupted(Failure::new(
+            FailureCode::SandboxLost,
+            "the paused sandbox was given up",
+        ));
+        self.end_runs(ctx, out, &cut, &cut);
+        self.stop_sandbox(ctx, out);
+    }
+
+    fn rewind(&mut self, ctx: &Context<'_>, out: &mut Decision, to: Turn) -> Result<(), Refusal> {
+        if self.state == State::Ended {
+            return Err(Refusal::Ended);
+        }
+        if self.current.is_some() || !self.queue.is_empty() {
+            return Err(Refusal::RunInProgress);
+        }
+        let from = self.lineage.head();
+        if !self.lineage.rewind(to) {
+            return Err(Refusal::NoSuchTurn);
+        }
+        if from != to {
+            self.log(ctx, out, Entry::Rewound { from, to });
+        }
+        Ok(())
+    }
+}

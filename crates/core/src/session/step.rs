@@ -1,0 +1,131 @@
+//! The steps that both doors are made of.
+
+use super::{
+    Decision, Effect, LogEntry, PauseReason, RunChange, Sandbox, Session, SpoolPosition, State,
+};
+use crate::entry::{EndedBy, Entry};
+use crate::failure::Failure;
+use crate::id::RunId;
+use crate::policy::Context;
+use crate::run::{CurrentRun, Delivery, Outcome, QueuedRun, Usage};
+
+impl Session {
+    pub(super) fn log(&mut self, ctx: &Context<'_>, out: &mut Decision, entry: Entry) {
+        self.last_seq = self.last_seq.next();
+        out.entries.push(LogEntry { seq: self.last_seq, at: ctx.now, entry });
+    }
+
+    /// Asks for the next sandbox. The slot must be empty.
+    pub(super) fn start_sandbox(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        debug_assert_eq!(
+            self.sandbox,
+            Sandbox::None,
+            "a sandbox is started only into an empty slot"
+        );
+        self.incarnation = self.incarnation.next();
+        self.spool = SpoolPosition::ZERO;
+        self.sandbox = Sandbox::Starting { deadline: ctx.now.plus(ctx.policy.start_timeout) };
+        out.effects.push(Effect::StartSandbox { incarnation: self.incarnation });
+    }
+
+    /// Has whatever is in the slot destroyed.
+    pub(super) fn stop_sandbox(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        match self.sandbox {
+            Sandbox::None | Sandbox::Stopping { .. } => {}
+            Sandbox::Starting { .. }
+            | Sandbox::Live
+            | Sandbox::Freezing { .. }
+            | Sandbox::Frozen { .. }
+            | Sandbox::Thawing { .. } => {
+                self.sandbox = Sandbox::Stopping {
+                    attempt: 1,
+                    deadline: ctx.now.plus(ctx.policy.stop_timeout),
+                };
+                out.effects.push(Effect::StopSandbox { incarnation: self.incarnation });
+            }
+        }
+    }
+
+    /// Puts an active session to rest with its sandbox frozen.
+    pub(super) fn freeze(&mut self, ctx: &Context<'_>, out: &mut Decision, reason: PauseReason) {
+        self.state = State::Paused { reason, since: ctx.now };
+        self.log(ctx, out, Entry::SessionPaused { reason });
+        let asked = self.last_seq;
+        let deadline = ctx.now.plus(ctx.policy.freeze_timeout);
+        self.sandbox = Sandbox::Freezing { asked, deadline };
+        out.effects.push(Effect::Freeze { incarnation: self.incarnation, asked });
+    }
+
+    /// Breaks the session: whatever runs is destroyed, every run ends.
+    pub(super) fn fail(&mut self, ctx: &Context<'_>, out: &mut Decision, failure: Failure) {
+        let cut = Outcome::Interrupted(failure.clone());
+        self.end_runs(ctx, out, &cut, &cut);
+        self.stop_sandbox(ctx, out);
+        self.log(ctx, out, Entry::SessionFailed { failure: failure.clone() });
+        self.state = State::Error { failure, at: ctx.now };
+    }
+
+    pub(super) fn end(&mut self, ctx: &Context<'_>, out: &mut Decision, by: EndedBy) {
+        self.end_runs(ctx, out, &Outcome::Cancelled, &Outcome::Cancelled);
+        self.stop_sandbox(ctx, out);
+        self.state = State::Ended;
+        self.log(ctx, out, Entry::SessionEnded { by });
+    }
+
+    /// Gives the agent the next prompt, if it is free to take one.
+    pub(super) fn start_next_run(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        if self.state != State::Active || self.sandbox != Sandbox::Live || self.current.is_some() {
+            return;
+        }
+        let Some(QueuedRun { id: run, timeout }) = self.queue.pop_front() else { return };
+        let (turn, parent_turn) = self.lineage.begin();
+        self.log(ctx, out, Entry::RunStarted { run, turn, parent_turn });
+        self.current = Some(CurrentRun {
+            id: run,
+            turn,
+            deadline: ctx.now.plus(timeout),
+            delivery: Delivery::Sent {
+                attempt: 1,
+                deadline: ctx.now.plus(ctx.policy.delivery_timeout),
+            },
+            phase: None,
+            round: 0,
+            round_start: self.last_seq,
+            ending: None,
+        });
+        out.runs.push(RunChange::Started { run, turn, parent_turn, at: ctx.now });
+        out.effects.push(Effect::Deliver { incarnation: self.incarnation, run });
+    }
+
+    /// Ends every run that is not over: the current one, unless it was already told to end for
+    /// another reason, and those that wait.
+    pub(super) fn end_runs(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        current: &Outcome,
+        queued: &Outcome,
+    ) {
+        if let Some(run) = self.current.take() {
+            // Once a person wanted the run to end, no accident makes it look like one.
+            let outcome = run.ending.map_or_else(|| current.clone(), |ending| ending.why.outcome());
+            self.end_run(ctx, out, run.id, outcome, Usage::default());
+        }
+        for run in std::mem::take(&mut self.queue) {
+            self.end_run(ctx, out, run.id, queued.clone(), Usage::default());
+        }
+    }
+
+    pub(super) fn end_run(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        run: RunId,
+        outcome: Outcome,
+        usage: Usage,
+    ) {
+        self.last_active = ctx.now;
+        self.log(ctx, out, Entry::RunEnded { run, outcome: outcome.clone(), usage });
+        out.runs.push(RunChange::Ended { run, outcome, usage, at: ctx.now });
+    }
+}

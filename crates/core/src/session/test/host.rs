@@ -1,0 +1,158 @@
+//! The host of the test world: true to its contract, but in no hurry.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::{AgentEnding, Effect, Fact, Report, ReportBody};
+use super::world::{Work, World};
+use crate::failure::{Death, Failure, FailureCode};
+use crate::id::RunId;
+use crate::number::{Incarnation, SpoolPosition};
+use crate::run::{Completion, Phase, Usage};
+use crate::time::Timestamp;
+
+/// A sandbox in the host.
+#[derive(Clone, Default)]
+pub(super) struct Live {
+    frozen: bool,
+    run: Option<RunId>,
+    known_runs: BTreeSet<RunId>,
+    interrupted: bool,
+    last_report: u64,
+    /// Kept until acknowledged; an owner that attaches gets what it has not seen.
+    spool: BTreeMap<u64, Report>,
+}
+
+impl World {
+    /// What the host does, true to its contract.
+    pub(super) fn perform(&mut self, effect: &Effect) {
+        match *effect {
+            Effect::StartSandbox { incarnation } => {
+                if incarnation <= self.dead_through {
+                    let failure =
+                        Failure::new(FailureCode::SandboxStartFailed, "it is dead already");
+                    self.transit.push(Fact::SandboxStartFailed { incarnation, failure });
+                    return;
+                }
+                self.live.entry(incarnation).or_default();
+                assert_eq!(self.live.len(), 1, "two sandboxes at once");
+                self.transit.push(Fact::SandboxStarted { incarnation });
+            }
+            Effect::StopSandbox { incarnation } => {
+                self.dead_through = self.dead_through.max(incarnation);
+                self.live.retain(|&other, _| other > incarnation);
+                self.transit.push(Fact::SandboxGone { incarnation, death: Death::Stopped });
+            }
+            Effect::Attach { incarnation, after } => self.attach(incarnation, after),
+            Effect::Freeze { incarnation, asked } => {
+                if let Some(sandbox) = self.live.get_mut(&incarnation) {
+                    sandbox.frozen = true;
+                    self.transit.push(Fact::SandboxFrozen { incarnation, asked });
+                }
+            }
+            Effect::Thaw { incarnation, asked, after } => {
+                if let Some(sandbox) = self.live.get_mut(&incarnation) {
+                    sandbox.frozen = false;
+                    self.transit.push(Fact::SandboxThawed { incarnation, asked });
+                }
+                self.attach(incarnation, after);
+            }
+            Effect::Deliver { incarnation, run } => {
+                if let Some(sandbox) = self.live.get_mut(&incarnation)
+                    && sandbox.known_runs.insert(run)
+                {
+                    sandbox.run = Some(run);
+                    sandbox.interrupted = false;
+                }
+            }
+            Effect::Interrupt { incarnation, run } => {
+                if let Some(sandbox) = self.live.get_mut(&incarnation)
+                    && sandbox.run == Some(run)
+                {
+                    sandbox.interrupted = true;
+                }
+            }
+            Effect::Acknowledge { incarnation, through } => {
+                if let Some(sandbox) = self.live.get_mut(&incarnation) {
+                    sandbox.spool.retain(|&position, _| position > through.get());
+                }
+            }
+        }
+    }
+
+    fn attach(&mut self, incarnation: Incarnation, after: SpoolPosition) {
+        let Some(sandbox) = self.live.get(&incarnation) else {
+            self.transit.push(Fact::SandboxGone { incarnation, death: Death::Lost });
+            return;
+        };
+        for (&position, report) in sandbox.spool.range(after.get() + 1..) {
+            let position = SpoolPosition::new(position);
+            self.transit.push(Fact::Reported { incarnation, position, report: report.clone() });
+        }
+    }
+
+    /// Reports of one sandbox arrive in order, and its end after them; all else in any order.
+    pub(super) fn arrive(&mut self, index: usize, twice: bool) {
+        let rank = |fact: &Fact| match fact {
+            Fact::Reported { incarnation, position, .. } => Some((*incarnation, position.get())),
+            Fact::SandboxGone { incarnation, .. } => Some((*incarnation, u64::MAX)),
+            Fact::SandboxStarted { .. }
+            | Fact::SandboxStartFailed { .. }
+            | Fact::SandboxSeen { .. }
+            | Fact::SandboxFrozen { .. }
+            | Fact::SandboxThawed { .. }
+            | Fact::TimePassed
+            | Fact::DriverPanicked { .. } => None,
+        };
+        let ready: Vec<usize> = (0..self.transit.len())
+            .filter(|&this| match rank(&self.transit[this]) {
+                None => true,
+                Some((incarnation, place)) => self.transit.iter().all(|other| {
+                    rank(other).is_none_or(|(of, at)| of != incarnation || at >= place)
+                }),
+            })
+            .collect();
+        if ready.is_empty() {
+            return;
+        }
+        let chosen = ready[index % ready.len()];
+        let fact = if twice { self.transit[chosen].clone() } else { self.transit.remove(chosen) };
+        self.observe(fact);
+    }
+
+    pub(super) fn work(&mut self, work: Work) {
+        let session_run = self.session.current_run().map(|run| run.id);
+        let Some((&incarnation, sandbox)) = self.live.iter_mut().next() else { return };
+        let Some(run) = sandbox.run.filter(|_| !sandbox.frozen) else { return };
+        let round = 1 + u32::try_from(sandbox.last_report / 4).unwrap();
+        let mut report = Report { run, body: ReportBody::Begun };
+        match work {
+            Work::Begin => {}
+            Work::Talk => report.body = ReportBody::TextDelta("word ".to_owned()),
+            Work::Phase(which) => {
+                let phases = [Phase::StreamingLlm, Phase::ExecutingTools, Phase::DelegatingCoder];
+                let phase = phases[usize::from(which) % phases.len()];
+                report.body = ReportBody::Phase { phase, round };
+            }
+            Work::Retry => report.body = ReportBody::Retry { round },
+            Work::SkipNumber => sandbox.last_report += 1,
+            Work::Finish(how) => {
+                let how = match how % 3 {
+                    _ if sandbox.interrupted => AgentEnding::Interrupted,
+                    0 => AgentEnding::Failed { message: "no idea".to_owned() },
+                    1 | 2 => AgentEnding::Completed(Completion::EndTurn),
+                    _ => unreachable!("a remainder of three"),
+                };
+                report.body = ReportBody::Ended { how, usage: Usage::default() };
+                sandbox.run = None;
+            }
+            Work::ForeignRun => {
+                report.run = RunId::from_parts(Timestamp::from_millis(5), [9; 10]);
+                assert_ne!(Some(report.run), session_run);
+            }
+        }
+        sandbox.last_report += 1;
+        sandbox.spool.insert(sandbox.last_report, report.clone());
+        let position = SpoolPosition::new(sandbox.last_report);
+        self.transit.push(Fact::Reported { incarnation, position, report });
+    }
+}

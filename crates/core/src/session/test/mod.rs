@@ -1,0 +1,232 @@
+//! The session by example; the invariants are in [`property`].
+
+mod host;
+mod property;
+mod world;
+
+use std::time::Duration;
+
+use world::{Ask, World};
+
+use super::{
+    AgentEnding, Effect, Fact, IfRunning, PauseReason, Report, ReportBody, Request, Sandbox, State,
+    Status,
+};
+use crate::entry::Entry;
+use crate::failure::{Death, FailureCode};
+use crate::number::{Seq, SpoolPosition, Turn};
+use crate::policy::{Context, MAX_QUEUED_RUNS};
+use crate::refusal::Refusal;
+use crate::run::{Completion, Phase, RunStatus, Usage};
+
+const PROMPT: Ask = Ask::Prompt { reject: false, wake: false, quick: false };
+
+impl World {
+    /// The agent reports something about the run that it works on.
+    fn report(&mut self, body: ReportBody) {
+        let run = self.session.current_run().expect("a run is current").id;
+        let position = self.session.spool().next();
+        let incarnation = self.session.incarnation();
+        self.observe(Fact::Reported { incarnation, position, report: Report { run, body } });
+    }
+
+    fn finish(&mut self, how: AgentEnding) {
+        self.report(ReportBody::Ended { how, usage: Usage::default() });
+    }
+
+    fn kinds(&self) -> Vec<&'static str> {
+        self.log.iter().map(Entry::kind).collect()
+    }
+
+    fn outcomes(&self) -> Vec<RunStatus> {
+        self.statuses.values().map(|seen| *seen.last().unwrap()).collect()
+    }
+}
+
+#[test]
+fn a_prompt_is_worked_on_and_the_log_tells_it() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.report(ReportBody::Phase { phase: Phase::StreamingLlm, round: 1 });
+    world.report(ReportBody::TextDelta("hi".to_owned()));
+    world.finish(AgentEnding::Completed(Completion::EndTurn));
+    assert_eq!(
+        world.kinds(),
+        [
+            "session_created",
+            "session_active",
+            "prompt",
+            "run_started",
+            "phase",
+            "text_delta",
+            "run_ended"
+        ]
+    );
+    assert_eq!(world.outcomes(), [RunStatus::Completed]);
+    assert_eq!(world.session.lineage().turns(), 1);
+}
+
+#[test]
+fn prompts_wait_their_turn_and_no_more_than_may_wait() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    for _ in 0..MAX_QUEUED_RUNS {
+        world.ask(PROMPT).unwrap();
+    }
+    assert_eq!(world.ask(PROMPT), Err(Refusal::QueueFull));
+    assert_eq!(
+        world.ask(Ask::Prompt { reject: true, wake: false, quick: false }),
+        Err(Refusal::RunInProgress)
+    );
+    world.finish(AgentEnding::Completed(Completion::EndTurn));
+    assert_eq!(world.session.queued_runs().len(), MAX_QUEUED_RUNS - 1);
+    assert_eq!(world.session.current_run().unwrap().turn, Turn::new(2));
+}
+
+#[test]
+fn a_crash_in_the_middle_breaks_the_session_and_interrupts_the_run() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.die(Death::OutOfMemory);
+    let State::Error { failure, .. } = world.session.state() else { panic!("{:?}", world.session) };
+    assert_eq!(failure.code, FailureCode::SandboxOutOfMemory);
+    assert_eq!(world.outcomes(), [RunStatus::Interrupted]);
+    assert_eq!(world.ask(PROMPT), Err(Refusal::NotActive(Status::Error)));
+    world.ask(Ask::Resume).unwrap();
+    world.settle();
+    assert_eq!(world.session.state(), &State::Active);
+}
+
+#[test]
+fn a_sandbox_that_was_gone_when_the_server_came_back_only_pauses_the_session() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.die(Death::Lost);
+    assert!(matches!(
+        world.session.state(),
+        State::Paused { reason: PauseReason::ServerRestart, .. }
+    ));
+    assert_eq!(world.outcomes(), [RunStatus::Interrupted]);
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    assert_eq!(world.session.current_run().unwrap().turn, Turn::new(2));
+}
+
+#[test]
+fn an_interrupt_that_the_sandbox_does_not_survive_is_still_a_cancel() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.ask(Ask::Interrupt).unwrap();
+    world.die(Death::Killed(9));
+    assert_eq!(world.outcomes(), [RunStatus::Cancelled]);
+}
+
+#[test]
+fn an_agent_that_does_not_obey_loses_its_sandbox() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.report(ReportBody::Begun);
+    world.ask(Ask::Interrupt).unwrap();
+    world.wait_for_deadline();
+    assert_eq!(world.session.status(), Status::Error);
+    assert_eq!(world.outcomes(), [RunStatus::Cancelled]);
+    world.settle();
+    assert!(world.alive().is_empty());
+}
+
+#[test]
+fn a_frozen_run_goes_on_where_it_was_and_its_time_stood_still() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.report(ReportBody::Begun);
+    let left = world.session.current_run().unwrap().deadline.since(world.now);
+    world.request(Request::Pause { if_running: IfRunning::Freeze }).unwrap();
+    world.settle();
+    assert!(matches!(world.session.sandbox(), Sandbox::Frozen { .. }));
+    world.wait(Duration::from_secs(10));
+    world.ask(Ask::Resume).unwrap();
+    world.settle();
+    assert_eq!(world.session.sandbox(), Sandbox::Live);
+    assert_eq!(world.session.current_run().unwrap().deadline.since(world.now), left);
+    world.finish(AgentEnding::Completed(Completion::EndTurn));
+    assert_eq!(world.outcomes(), [RunStatus::Completed]);
+}
+
+#[test]
+fn a_pause_may_cancel_the_run_first() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.request(Request::Pause { if_running: IfRunning::Interrupt }).unwrap();
+    assert_eq!(world.session.status(), Status::Active);
+    world.finish(AgentEnding::Interrupted);
+    assert_eq!(world.session.status(), Status::Paused);
+    assert_eq!(world.outcomes(), [RunStatus::Cancelled]);
+}
+
+#[test]
+fn a_person_s_pause_is_not_undone_by_a_prompt_but_an_idle_one_is() {
+    let mut world = World::settled();
+    world.request(Request::Pause { if_running: IfRunning::Freeze }).unwrap();
+    assert_eq!(world.ask(PROMPT), Err(Refusal::NotActive(Status::Paused)));
+    world.ask(Ask::Prompt { reject: false, wake: true, quick: false }).unwrap();
+    world.settle();
+    world.finish(AgentEnding::Completed(Completion::EndTurn));
+
+    world.wait_for_deadline();
+    assert!(matches!(world.session.state(), State::Paused { reason: PauseReason::Idle, .. }));
+    world.settle();
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    assert_eq!(world.session.state(), &State::Active);
+}
+
+#[test]
+fn a_late_sandbox_is_stopped_not_refused() {
+    let mut world = World::new();
+    world.ask(Ask::End).unwrap();
+    let incarnation = world.session.incarnation();
+    let ctx = Context { now: world.now, policy: &world.policy };
+    let decision = world.session.observe(&ctx, Fact::SandboxStarted { incarnation });
+    assert_eq!(decision.effects, [Effect::StopSandbox { incarnation }]);
+    assert_eq!(world.session.state(), &State::Ended);
+}
+
+#[test]
+fn a_retry_retracts_what_its_round_had_said() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.report(ReportBody::Phase { phase: Phase::StreamingLlm, round: 1 });
+    let round_start = world.session.last_seq();
+    world.report(ReportBody::TextDelta("half an ans".to_owned()));
+    world.report(ReportBody::Retry { round: 1 });
+    let Some(Entry::RunRetry { discard_after_seq, .. }) = world.log.last() else {
+        panic!("{:?}", world.log)
+    };
+    assert_eq!(*discard_after_seq, round_start);
+    assert!(round_start > Seq::new(4));
+}
+
+#[test]
+fn a_skipped_report_is_admitted_in_the_log() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    let run = world.session.current_run().unwrap().id;
+    world.observe(Fact::Reported {
+        incarnation: world.session.incarnation(),
+        position: SpoolPosition::new(4),
+        report: Report { run, body: ReportBody::TextDelta("late".to_owned()) },
+    });
+    assert!(world.log.contains(&Entry::ReportsLost { missing: 3 }));
+}
+
+#[test]
+fn a_rewind_needs_a_session_that_does_nothing() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    assert_eq!(world.ask(Ask::Rewind(0)), Err(Refusal::RunInProgress));
+    world.finish(AgentEnding::Completed(Completion::EndTurn));
+    assert_eq!(world.ask(Ask::Rewind(9)), Err(Refusal::NoSuchTurn));
+    world.ask(Ask::Rewind(0)).unwrap();
+    assert_eq!(world.session.lineage().turns(), 0);
+    assert_eq!(world.log.last(), Some(&Entry::Rewound { from: Turn::new(1), to: Turn::ZERO }));
+}
