@@ -13,6 +13,9 @@ pub const MAX_DELIVERIES: u32 = 3;
 /// How often a stop is asked for before whoever waits for it is told that the sandbox is stuck.
 pub const MAX_STOPS_AWAITED: u32 = 3;
 
+/// The most text that is gathered into one entry of the log.
+pub const MAX_GATHERED_BYTES: usize = 64 * 1024;
+
 /// How long each transient state may last. Every one of them is longer than zero: a deadline that
 /// is already over when it is set would be observed for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]

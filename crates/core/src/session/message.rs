@@ -108,11 +108,6 @@ pub enum Fact {
         /// How it ended.
         death: Death,
     },
-    /// A sandbox was found alive by somebody who looked.
-    SandboxSeen {
-        /// Which one.
-        incarnation: Incarnation,
-    },
     /// A sandbox is frozen.
     SandboxFrozen {
         /// Which one.
@@ -127,14 +122,12 @@ pub enum Fact {
         /// For which resume.
         asked: Seq,
     },
-    /// A sandbox reported something.
+    /// A sandbox reported something: what gathered since the last commit, in order.
     Reported {
         /// Which one.
         incarnation: Incarnation,
-        /// The number of the report; at or below the last one seen it is a repetition.
-        position: SpoolPosition,
         /// What it reported.
-        report: Report,
+        reports: Vec<NumberedReport>,
     },
     /// It is later now. Whatever is overdue is led out of its state.
     TimePassed,
@@ -143,6 +136,15 @@ pub enum Fact {
         /// Where the log ended then. If it has grown since, somebody has dealt with it.
         last_seq: Seq,
     },
+}
+
+/// A report with its number in the sandbox's spool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberedReport {
+    /// At or below the last one in the log it is a repetition.
+    pub position: SpoolPosition,
+    /// The report.
+    pub report: Report,
 }
 
 /// What a sandbox reports about the run it works on.

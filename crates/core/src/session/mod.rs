@@ -66,7 +66,7 @@ use crate::time::Timestamp;
 
 pub use decision::{Decision, Effect, LogEntry, RunChange};
 pub use message::{
-    AgentEnding, Fact, IfBusy, IfRunning, Prompt, Report, ReportBody, Request, Wake,
+    AgentEnding, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody, Request, Wake,
 };
 pub use state::{PauseReason, Sandbox, StartWhy, State, Status};
 

@@ -2,8 +2,8 @@
 //! nothing.
 
 use super::{
-    AgentEnding, Decision, Effect, Fact, PauseReason, Report, ReportBody, RunChange, Sandbox,
-    Session, StartWhy, State,
+    AgentEnding, Decision, Effect, Fact, NumberedReport, PauseReason, Report, ReportBody,
+    RunChange, Sandbox, Session, StartWhy, State,
 };
 use crate::entry::{EndedBy, Entry, ResumePath};
 use crate::failure::{Death, Failure, FailureCode};
@@ -18,11 +18,6 @@ impl Session {
         match fact {
             Fact::SandboxStarted { incarnation } => {
                 self.sandbox_started(ctx, &mut out, incarnation);
-            }
-            Fact::SandboxSeen { incarnation } => {
-                if incarnation != self.incarnation || self.sandbox == Sandbox::None {
-                    out.effects.push(Effect::StopSandbox { incarnation });
-                }
             }
             Fact::TimePassed => self.time_passed(ctx, &mut out),
 
@@ -55,8 +50,15 @@ impl Session {
                     self.start_next_run(ctx, &mut out);
                 }
             }
-            Fact::Reported { position, report, .. } => {
-                self.reported(ctx, &mut out, position, report);
+            Fact::Reported { reports, .. } => {
+                if self.sandbox != Sandbox::None && !reports.is_empty() {
+                    for NumberedReport { position, report } in reports {
+                        self.reported(ctx, &mut out, position, report);
+                    }
+                    // Repetitions are acknowledged too: they come when our answer was lost.
+                    let (incarnation, through) = (self.incarnation, self.spool);
+                    out.effects.push(Effect::Acknowledge { incarnation, through });
+                }
             }
             Fact::DriverPanicked { last_seq } => {
                 if last_seq == self.last_seq {
@@ -161,13 +163,7 @@ impl Session {
         position: SpoolPosition,
         report: Report,
     ) {
-        if self.sandbox == Sandbox::None {
-            return;
-        }
-        let incarnation = self.incarnation;
         if position <= self.spool {
-            // Our acknowledgement was lost on the way; without a new one it would be kept for ever.
-            out.effects.push(Effect::Acknowledge { incarnation, through: self.spool });
             return;
         }
         let missing = position.get() - self.spool.get() - 1;
@@ -175,7 +171,6 @@ impl Session {
             self.log(ctx, out, Entry::ReportsLost { missing });
         }
         self.spool = position;
-        out.effects.push(Effect::Acknowledge { incarnation, through: position });
 
         let Some(current) = self.current.as_mut().filter(|run| run.id == report.run) else {
             return;
@@ -201,10 +196,8 @@ impl Session {
                 let discard_after_seq = current.round_start;
                 self.log(ctx, out, Entry::RunRetry { run, round, discard_after_seq });
             }
-            ReportBody::TextDelta(delta) => self.log(ctx, out, Entry::TextDelta { run, delta }),
-            ReportBody::ThinkingDelta(delta) => {
-                self.log(ctx, out, Entry::ThinkingDelta { run, delta });
-            }
+            ReportBody::TextDelta(delta) => self.log_text(ctx, out, run, delta),
+            ReportBody::ThinkingDelta(delta) => self.log_thinking(ctx, out, run, delta),
             ReportBody::Message(body) => self.log(ctx, out, Entry::Message { run, body }),
             ReportBody::Output { name, body } => {
                 self.log(ctx, out, Entry::Output { run, name, body });

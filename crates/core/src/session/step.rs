@@ -6,13 +6,52 @@ use super::{
 use crate::entry::{EndedBy, Entry};
 use crate::failure::Failure;
 use crate::id::RunId;
-use crate::policy::Context;
+use crate::policy::{Context, MAX_GATHERED_BYTES};
 use crate::run::{CurrentRun, Delivery, Outcome, QueuedRun, Usage};
 
 impl Session {
     pub(super) fn log(&mut self, ctx: &Context<'_>, out: &mut Decision, entry: Entry) {
         self.last_seq = self.last_seq.next();
         out.entries.push(LogEntry { seq: self.last_seq, at: ctx.now, entry });
+    }
+
+    /// Logs a piece of the answer. What gathered while the previous commit was under way becomes
+    /// one entry: a model that speaks fast costs few rows, and a replay shows the same rows.
+    pub(super) fn log_text(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        run: RunId,
+        delta: String,
+    ) {
+        if let Some(LogEntry { entry: Entry::TextDelta { run: of, delta: gathered }, .. }) =
+            out.entries.last_mut()
+            && *of == run
+            && gathered.len() + delta.len() <= MAX_GATHERED_BYTES
+        {
+            gathered.push_str(&delta);
+        } else {
+            self.log(ctx, out, Entry::TextDelta { run, delta });
+        }
+    }
+
+    /// Logs a piece of the thinking, gathered like [`log_text`](Self::log_text).
+    pub(super) fn log_thinking(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        run: RunId,
+        delta: String,
+    ) {
+        if let Some(LogEntry { entry: Entry::ThinkingDelta { run: of, delta: gathered }, .. }) =
+            out.entries.last_mut()
+            && *of == run
+            && gathered.len() + delta.len() <= MAX_GATHERED_BYTES
+        {
+            gathered.push_str(&delta);
+        } else {
+            self.log(ctx, out, Entry::ThinkingDelta { run, delta });
+        }
     }
 
     /// Asks for the next sandbox. The slot must be empty.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::{AgentEnding, Effect, Fact, Report, ReportBody};
+use super::super::{AgentEnding, Effect, Fact, NumberedReport, Report, ReportBody};
 use super::world::{Work, World};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::id::RunId;
@@ -86,18 +86,19 @@ impl World {
         };
         for (&position, report) in sandbox.spool.range(after.get() + 1..) {
             let position = SpoolPosition::new(position);
-            self.transit.push(Fact::Reported { incarnation, position, report: report.clone() });
+            self.transit.push(reported(incarnation, position, report.clone()));
         }
     }
 
     /// Reports of one sandbox arrive in order, and its end after them; all else in any order.
     pub(super) fn arrive(&mut self, index: usize, twice: bool) {
         let rank = |fact: &Fact| match fact {
-            Fact::Reported { incarnation, position, .. } => Some((*incarnation, position.get())),
+            Fact::Reported { incarnation, reports } => {
+                Some((*incarnation, reports[0].position.get()))
+            }
             Fact::SandboxGone { incarnation, .. } => Some((*incarnation, u64::MAX)),
             Fact::SandboxStarted { .. }
             | Fact::SandboxStartFailed { .. }
-            | Fact::SandboxSeen { .. }
             | Fact::SandboxFrozen { .. }
             | Fact::SandboxThawed { .. }
             | Fact::TimePassed
@@ -153,6 +154,10 @@ impl World {
         sandbox.last_report += 1;
         sandbox.spool.insert(sandbox.last_report, report.clone());
         let position = SpoolPosition::new(sandbox.last_report);
-        self.transit.push(Fact::Reported { incarnation, position, report });
+        self.transit.push(reported(incarnation, position, report));
     }
+}
+
+pub(super) fn reported(incarnation: Incarnation, position: SpoolPosition, report: Report) -> Fact {
+    Fact::Reported { incarnation, reports: vec![NumberedReport { position, report }] }
 }

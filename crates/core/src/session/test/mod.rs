@@ -6,16 +6,17 @@ mod world;
 
 use std::time::Duration;
 
+use host::reported;
 use world::{Ask, World};
 
 use super::{
-    AgentEnding, Effect, Fact, IfRunning, PauseReason, Report, ReportBody, Request, Sandbox, State,
-    Status,
+    AgentEnding, Effect, Fact, IfRunning, NumberedReport, PauseReason, Report, ReportBody, Request,
+    Sandbox, State, Status,
 };
 use crate::entry::Entry;
 use crate::failure::{Death, FailureCode};
 use crate::number::{Seq, SpoolPosition, Turn};
-use crate::policy::{Context, MAX_QUEUED_RUNS};
+use crate::policy::{Context, MAX_GATHERED_BYTES, MAX_QUEUED_RUNS};
 use crate::refusal::Refusal;
 use crate::run::{Completion, Phase, RunStatus, Usage};
 
@@ -27,7 +28,7 @@ impl World {
         let run = self.session.current_run().expect("a run is current").id;
         let position = self.session.spool().next();
         let incarnation = self.session.incarnation();
-        self.observe(Fact::Reported { incarnation, position, report: Report { run, body } });
+        self.observe(reported(incarnation, position, Report { run, body }));
     }
 
     fn finish(&mut self, how: AgentEnding) {
@@ -211,11 +212,8 @@ fn a_skipped_report_is_admitted_in_the_log() {
     let mut world = World::settled();
     world.ask(PROMPT).unwrap();
     let run = world.session.current_run().unwrap().id;
-    world.observe(Fact::Reported {
-        incarnation: world.session.incarnation(),
-        position: SpoolPosition::new(4),
-        report: Report { run, body: ReportBody::TextDelta("late".to_owned()) },
-    });
+    let late = Report { run, body: ReportBody::TextDelta("late".to_owned()) };
+    world.observe(reported(world.session.incarnation(), SpoolPosition::new(4), late));
     assert!(world.log.contains(&Entry::ReportsLost { missing: 3 }));
 }
 
@@ -229,4 +227,39 @@ fn a_rewind_needs_a_session_that_does_nothing() {
     world.ask(Ask::Rewind(0)).unwrap();
     assert_eq!(world.session.lineage().turns(), 0);
     assert_eq!(world.log.last(), Some(&Entry::Rewound { from: Turn::new(1), to: Turn::ZERO }));
+}
+
+#[test]
+fn what_gathers_between_two_commits_becomes_one_entry() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    let run = world.session.current_run().unwrap().id;
+    let say = |text: &str| ReportBody::TextDelta(text.to_owned());
+    let think = ReportBody::ThinkingDelta("hm".to_owned());
+    let bodies = [say("a"), say("b"), think, say("c"), say("d")];
+    let reports = (1..).zip(bodies).map(|(position, body)| NumberedReport {
+        position: SpoolPosition::new(position),
+        report: Report { run, body },
+    });
+    let incarnation = world.session.incarnation();
+    world.observe(Fact::Reported { incarnation, reports: reports.collect() });
+    let text = |delta: &str| Entry::TextDelta { run, delta: delta.to_owned() };
+    let thought = Entry::ThinkingDelta { run, delta: "hm".to_owned() };
+    assert_eq!(world.log[4..], [text("ab"), thought, text("cd")]);
+    assert_eq!(world.session.spool(), SpoolPosition::new(5));
+}
+
+#[test]
+fn gathered_text_has_a_bound() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    let run = world.session.current_run().unwrap().id;
+    let piece = "x".repeat(MAX_GATHERED_BYTES / 2);
+    let reports = (1..=3).map(|position| NumberedReport {
+        position: SpoolPosition::new(position),
+        report: Report { run, body: ReportBody::TextDelta(piece.clone()) },
+    });
+    let incarnation = world.session.incarnation();
+    world.observe(Fact::Reported { incarnation, reports: reports.collect() });
+    assert_eq!(world.kinds()[4..], ["text_delta", "text_delta"]);
 }

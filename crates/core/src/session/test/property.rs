@@ -70,7 +70,6 @@ proptest! {
         let before = world.session.clone();
         for fact in [
             Fact::SandboxStarted { incarnation },
-            Fact::SandboxSeen { incarnation },
             Fact::SandboxStartFailed { incarnation, failure },
             Fact::SandboxFrozen { incarnation, asked },
             Fact::SandboxThawed { incarnation, asked },
@@ -79,7 +78,7 @@ proptest! {
             world.observe(fact);
             prop_assert_eq!(&before, &world.session);
         }
-        // The two that show it alive had it stopped.
+        // The one that showed it alive had it stopped.
         world.settle();
         prop_assert!(!world.alive().contains(&incarnation));
     }

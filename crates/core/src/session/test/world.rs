@@ -277,8 +277,12 @@ impl World {
         self.transit.clear();
         self.past.clear();
         self.owed = self.session.recover();
+        // What the reconciler does with a sandbox that no session expects.
+        let none = self.session.sandbox() == Sandbox::None;
         for &incarnation in self.live.keys() {
-            self.transit.push(Fact::SandboxSeen { incarnation });
+            if none || incarnation != self.session.incarnation() {
+                self.owed.push(Effect::StopSandbox { incarnation });
+            }
         }
         if let Sandbox::Frozen { .. } = self.session.sandbox() {
             let incarnation = self.session.incarnation();
