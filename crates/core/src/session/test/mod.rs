@@ -13,10 +13,12 @@ use super::{
     AgentEnding, Effect, Fact, IfRunning, NumberedReport, PauseReason, Report, ReportBody, Request,
     Sandbox, State, Status,
 };
-use crate::entry::Entry;
+use crate::entry::{EndedBy, Entry};
 use crate::failure::{Death, FailureCode};
 use crate::number::{Seq, SpoolPosition, Turn};
-use crate::policy::{Context, MAX_GATHERED_BYTES, MAX_QUEUED_RUNS};
+use crate::policy::{
+    Context, MAX_DELIVERIES, MAX_GATHERED_BYTES, MAX_QUEUED_RUNS, MAX_STOPS_AWAITED,
+};
 use crate::refusal::Refusal;
 use crate::run::{Completion, Phase, RunStatus, Usage};
 
@@ -133,6 +135,46 @@ fn an_agent_that_does_not_obey_loses_its_sandbox() {
     assert_eq!(world.outcomes(), [RunStatus::Cancelled]);
     world.settle();
     assert!(world.alive().is_empty());
+}
+
+#[test]
+fn an_agent_that_does_not_take_the_prompt_is_given_up_after_three_tries() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    for _ in 0..MAX_DELIVERIES {
+        assert_eq!(world.session.status(), Status::Active);
+        world.wait_for_deadline();
+    }
+    assert_eq!(world.session.status(), Status::Error);
+    assert_eq!(world.outcomes(), [RunStatus::Interrupted]);
+}
+
+#[test]
+fn a_sandbox_that_will_not_go_keeps_the_next_one_from_starting() {
+    let mut world = World::settled();
+    world.ask(Ask::Stop).unwrap();
+    world.ask(Ask::Resume).unwrap();
+    for _ in 0..MAX_STOPS_AWAITED {
+        assert_eq!(world.session.status(), Status::Starting);
+        world.wait_for_deadline();
+    }
+    let State::Error { failure, .. } = world.session.state() else { panic!("{:?}", world.session) };
+    assert_eq!(failure.code, FailureCode::SandboxStuck);
+    assert!(matches!(world.session.sandbox(), Sandbox::Stopping { .. }));
+    world.settle();
+    assert_eq!(world.session.sandbox(), Sandbox::None);
+}
+
+#[test]
+fn a_time_to_live_ends_the_session_whatever_it_does() {
+    let mut world = World::with_time_to_live(Duration::from_secs(3));
+    world.settle();
+    world.ask(PROMPT).unwrap();
+    world.report(ReportBody::Begun);
+    world.wait(Duration::from_secs(3));
+    assert_eq!(world.session.status(), Status::Ended);
+    assert_eq!(world.log.last(), Some(&Entry::SessionEnded { by: EndedBy::Ttl }));
+    assert_eq!(world.outcomes(), [RunStatus::Cancelled]);
 }
 
 #[test]

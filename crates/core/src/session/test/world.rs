@@ -126,10 +126,19 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
+        Self::living(None)
+    }
+
+    pub(super) fn with_time_to_live(duration: Duration) -> Self {
+        Self::living(Some(duration))
+    }
+
+    fn living(time_to_live: Option<Duration>) -> Self {
         let now = Timestamp::from_millis(1_000_000);
         let policy = policy();
         let id = SessionId::from_parts(now, [1; 10]);
-        let (session, decision) = Session::create(&Context { now, policy: &policy }, id, None);
+        let ctx = Context { now, policy: &policy };
+        let (session, decision) = Session::create(&ctx, id, time_to_live);
         let mut world = Self {
             session,
             now,
@@ -268,7 +277,9 @@ impl World {
     pub(super) fn wait_for_deadline(&mut self) {
         if let Some(deadline) = self.session.next_deadline(&self.policy) {
             self.now = self.now.max(deadline);
+            let before = self.session.clone();
             self.observe(Fact::TimePassed);
+            assert_ne!(before, self.session, "a deadline passed and nothing happened");
         }
     }
 

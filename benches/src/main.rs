@@ -1,0 +1,40 @@
+//! What Ash costs, against bare baselines, as ratios taken in one run.
+//!
+//! `make bench` runs everything; `cargo run --release -p ash-bench -- commits` one part. Windows of
+//! rivals alternate, so that a busy machine is busy for all of them. The database lies in a
+//! temporary directory below the working directory, not in `/tmp`: that may be memory.
+
+#![expect(clippy::print_stdout, reason = "a benchmark is a program that prints")]
+
+mod commits;
+mod figures;
+mod memory;
+mod recovery;
+mod replay;
+mod world;
+
+use std::path::PathBuf;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let part = arguments.next();
+    // Memory is measured in a process of its own, so that nothing else has left traces in it.
+    if part.as_deref() == Some("resident") {
+        let path = arguments.next().expect("the path of a database");
+        memory::print_resident(&PathBuf::from(path));
+        return;
+    }
+    let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
+    if wanted("commits") {
+        commits::measure();
+    }
+    if wanted("replay") {
+        replay::measure();
+    }
+    if wanted("recovery") {
+        recovery::measure();
+    }
+    if wanted("memory") {
+        memory::measure();
+    }
+}

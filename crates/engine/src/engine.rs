@@ -1,0 +1,464 @@
+//! The engine's front: everything a server asks of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ash_core::id::{AgentName, OwnerId, RunId, SessionId, TenantId};
+use ash_core::json::Json;
+use ash_core::number::{Cursor, Seq, Turn};
+use ash_core::policy::Policy;
+use ash_core::session::{IfBusy, IfRunning, PauseReason, Prompt, Request, Session, Status, Wake};
+use ash_core::time::Clock;
+use ash_store::{
+    Claimed, NewSession, Receipt, ReceiptKey, SessionRecord, Settings, Store, StoreError,
+    StoredSession,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::bus::Bus;
+use crate::error::EngineError;
+use crate::follow::Follower;
+use crate::host::SandboxHost;
+use crate::ids::IdSource;
+use crate::reconcile::{self, INTERVAL};
+use crate::registry::{Decided, ReceiptFor, Registry, Want};
+use crate::shared::Shared;
+use crate::tasks::Tasks;
+
+/// What an engine is made of.
+pub struct Options {
+    /// Where everything is remembered.
+    pub store: Arc<dyn Store>,
+    /// What runs sandboxes.
+    pub host: Arc<dyn SandboxHost>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// How long things may take.
+    pub policy: Policy,
+    /// Where ids come from.
+    pub ids: IdSource,
+}
+
+/// Drives sessions. Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    registry: Arc<Registry>,
+    draining: Arc<AtomicBool>,
+}
+
+/// A session to be made.
+#[derive(Clone, Debug)]
+pub struct CreateSession {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The agent it talks to, in its latest version.
+    pub agent: AgentName,
+    /// What its owner says about it.
+    pub settings: Settings,
+    /// When it ends by itself.
+    pub time_to_live: Option<Duration>,
+}
+
+/// A prompt to be worked on.
+#[derive(Clone, Debug)]
+pub struct SendPrompt {
+    /// What the person wrote.
+    pub content: Json,
+    /// What to do when a run goes on.
+    pub if_busy: IfBusy,
+    /// Which sessions it may bring back.
+    pub wake: Wake,
+    /// How long the run may take, if not as long as usual.
+    pub timeout: Option<Duration>,
+}
+
+/// Makes a request safe to repeat: the same key and body have the same effect once.
+#[derive(Clone, Debug)]
+pub struct Idempotency {
+    /// What makes two requests the same.
+    pub key: ReceiptKey,
+    /// A digest of what is asked for.
+    pub body_digest: [u8; 32],
+}
+
+/// A prompt that will come to an end, whatever happens to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// Its run.
+    pub run: RunId,
+    /// The log entry that holds it. What concerns the run comes after.
+    pub seq: Seq,
+}
+
+/// What the receipt of a new session remembers.
+#[derive(Serialize, Deserialize)]
+struct Created {
+    session: SessionId,
+}
+
+impl Engine {
+    /// Starts an engine: every session that is owed something is taken up at once, by this
+    /// process and no other.
+    pub fn start(options: Options) -> Self {
+        let Options { store, host, clock, policy, ids } = options;
+        let owner = ids.make(clock.now(), OwnerId::from_parts);
+        let (bus, tasks) = (Arc::new(Bus::default()), Tasks::new());
+        let shared = Arc::new(Shared { store, host, clock, policy, ids, owner, bus, tasks });
+        let engine = Self {
+            registry: Registry::new(Arc::clone(&shared)),
+            shared,
+            draining: Arc::new(AtomicBool::new(false)),
+        };
+        engine.shared.tasks.spawn(engine.clone().keep_reconciling());
+        engine
+    }
+
+    /// The store, for reading.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// Makes a session. It is `starting`; [`settled`](Self::settled) waits for more.
+    pub async fn create_session(
+        &self,
+        create: CreateSession,
+        idempotency: Option<Idempotency>,
+    ) -> Result<StoredSession, EngineError> {
+        self.accepts_work()?;
+        if let Some(Created { session }) = self.earlier(idempotency.as_ref()).await? {
+            return Ok(self.shared.store.session(&create.tenant, session).await?);
+        }
+        let agent = self.shared.store.agent(&create.tenant, &create.agent).await?;
+        let ctx = self.shared.context();
+        let id = self.shared.ids.make(ctx.now, SessionId::from_parts);
+        let (session, decision) = Session::create(&ctx, id, create.time_to_live);
+        let record = SessionRecord {
+            id,
+            tenant: create.tenant.clone(),
+            agent: agent.id,
+            agent_name: agent.name,
+            agent_version: agent.version,
+            parent: None,
+            created_at: ctx.now,
+            settings: create.settings,
+        };
+        let receipt = match &idempotency {
+            Some(idempotency) => Some(self.receipt(idempotency, &Created { session: id })?),
+            None => None,
+        };
+        let new = NewSession {
+            record,
+            due_at: session.next_deadline(ctx.policy),
+            session,
+            entries: decision.entries,
+            owner: self.shared.owner,
+            receipt,
+        };
+        match self.shared.store.create_session(&new).await {
+            Ok(fence) => {
+                let (record, session) = (new.record, new.session);
+                let stored = StoredSession { record: record.clone(), session: session.clone() };
+                self.registry.adopt(Claimed { record, session, fence }, decision.effects);
+                Ok(stored)
+            }
+            // The same request was carried out between our look and our write.
+            Err(StoreError::Exists("receipt")) => match self.earlier(idempotency.as_ref()).await? {
+                Some(Created { session }) => {
+                    Ok(self.shared.store.session(&create.tenant, session).await?)
+                }
+                None => Err(EngineError::Exists("receipt")),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Has the agent work on a prompt. Once this returns, the prompt ends in exactly one outcome.
+    pub async fn prompt(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        prompt: SendPrompt,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Accepted, EngineError> {
+        self.visible(tenant, session).await?;
+        if let Some(accepted) = self.earlier(idempotency.as_ref()).await? {
+            return Ok(accepted);
+        }
+        let run = self.shared.ids.make(self.shared.now(), RunId::from_parts);
+        let SendPrompt { content, if_busy, wake, timeout } = prompt;
+        let request = Request::Prompt(Prompt { run, content, if_busy, wake, timeout });
+        let receipt: Option<ReceiptFor> = match idempotency.clone() {
+            Some(idempotency) => {
+                let at = self.shared.now();
+                Some(Box::new(move |before: Seq| {
+                    let accepted = Accepted { run, seq: before.next() };
+                    let answer = Json::of(&accepted).expect("two plain fields are always JSON");
+                    let Idempotency { key, body_digest } = idempotency;
+                    Receipt { key, body_digest, answer, at }
+                }))
+            }
+            None => None,
+        };
+        match self.registry.request(session, Want::Decide { request, receipt }).await {
+            // A prompt's entry is the first that its decision logs.
+            Ok(Decided { before, .. }) => Ok(Accepted { run, seq: before.next() }),
+            Err(EngineError::Exists("receipt")) => {
+                let earlier = self.earlier(idempotency.as_ref()).await?;
+                earlier.ok_or(EngineError::Exists("receipt"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a run early: the named one, or else the current one, or else the next in the queue.
+    pub async fn interrupt(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        run: Option<RunId>,
+    ) -> Result<Session, EngineError> {
+        self.ask(tenant, session, Request::Interrupt { run }).await
+    }
+
+    /// Puts a session to rest, sandbox and all.
+    pub async fn pause(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        if_running: IfRunning,
+    ) -> Result<Session, EngineError> {
+        self.ask(tenant, session, Request::Pause { if_running }).await
+    }
+
+    /// Brings a session back.
+    pub async fn resume(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Session, EngineError> {
+        self.ask(tenant, session, Request::Resume).await
+    }
+
+    /// Destroys a session's sandbox; the session can be resumed.
+    pub async fn stop(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Session, EngineError> {
+        self.ask(tenant, session, Request::Stop).await
+    }
+
+    /// Goes on from an earlier turn.
+    pub async fn rewind(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        to: Turn,
+    ) -> Result<Session, EngineError> {
+        self.ask(tenant, session, Request::Rewind { to }).await
+    }
+
+    /// Gives the place of a session's sandbox up, unless a run goes on in it.
+    pub async fn evict(
+        &self,
+        session: SessionId,
+        reason: PauseReason,
+    ) -> Result<Session, EngineError> {
+        let want = Want::Decide { request: Request::Evict { reason }, receipt: None };
+        Ok(self.registry.request(session, want).await?.session)
+    }
+
+    /// Ends a session for ever.
+    pub async fn end(&self, tenant: &TenantId, session: SessionId) -> Result<Session, EngineError> {
+        self.ask(tenant, session, Request::End).await
+    }
+
+    /// Changes what a session's owner says about it.
+    pub async fn configure(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        settings: Settings,
+    ) -> Result<Session, EngineError> {
+        self.visible(tenant, session).await?;
+        Ok(self.registry.request(session, Want::Configure(settings)).await?.session)
+    }
+
+    /// Waits until a session that is starting has started, or could not.
+    pub async fn settled(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<StoredSession, EngineError> {
+        let mut news = self.shared.bus.subscribe(session);
+        loop {
+            let closing = news.head().closing;
+            let stored = self.shared.store.session(tenant, session).await?;
+            if stored.session.status() != Status::Starting {
+                return Ok(stored);
+            }
+            if closing {
+                return Err(EngineError::Draining);
+            }
+            // Every change of state is an entry of the log.
+            news.changed().await;
+        }
+    }
+
+    /// Follows a session's log from a cursor, or from its start.
+    pub async fn follow(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        from: Option<Cursor>,
+    ) -> Result<Follower, EngineError> {
+        // Subscribe, then read: an entry is either in the read or in the news.
+        let news = self.shared.bus.subscribe(session);
+        let stored = self.shared.store.session(tenant, session).await?.session;
+        let log = (stored.log_epoch(), stored.last_seq());
+        Ok(Follower::new(Arc::clone(&self.shared.store), session, log, from, news))
+    }
+
+    /// How many sessions have a driver right now.
+    pub fn driven_sessions(&self) -> usize {
+        self.registry.driven().len()
+    }
+
+    /// Compares everything that is stored with everything that runs, now. The same is done at
+    /// the start and every minute.
+    pub async fn reconcile(&self) -> Result<(), EngineError> {
+        let pass = reconcile::pass(&self.shared, &self.registry).await;
+        pass.map_err(|error| EngineError::Unavailable(error.into()))
+    }
+
+    /// Whether another server has taken this one's sessions over.
+    pub fn is_closing(&self) -> bool {
+        self.shared.tasks.is_closing()
+    }
+
+    /// Prepares for the end of the process: takes no new work, sends followers away, gives up
+    /// sandboxes that do nothing, newest first, and leaves running turns to their bridges. Takes
+    /// as long as `patience` at most; whatever is not done then is done by the next server.
+    pub async fn drain(&self, patience: Duration) {
+        self.draining.store(true, Ordering::Release);
+        self.shared.bus.close();
+        let orderly = async {
+            if let Err(error) = self.give_up_idle().await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "not every idle sandbox could be given up",
+                );
+            }
+            self.shared.tasks.close().await;
+        };
+        if tokio::time::timeout(patience, orderly).await.is_err() {
+            tracing::warn!("the engine did not come to rest in time and is cut off");
+        }
+        self.abort().await;
+    }
+
+    /// Cuts everything off where it is. As safe as killing the process, and as rude.
+    pub async fn abort(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.shared.bus.close();
+        self.shared.tasks.abort().await;
+    }
+
+    async fn give_up_idle(&self) -> Result<(), EngineError> {
+        let mut waiting = self.registry.driven();
+        let frozen = self.shared.store.frozen_sessions(None, u32::MAX).await?;
+        waiting.extend(frozen.into_iter().map(|(session, _)| session));
+        waiting.sort_unstable_by(|one, other| other.cmp(one));
+        waiting.dedup();
+        let mut stopping = Vec::new();
+        for session in waiting {
+            match self.evict(session, PauseReason::ServerRestart).await {
+                Ok(_) => stopping.push(session),
+                // A run goes on: it is left to its bridge.
+                Err(EngineError::Refused(_)) => {}
+                Err(error) => tracing::warn!(
+                    session.id = %session,
+                    error = &error as &dyn std::error::Error,
+                    "session {session} could not be put to rest",
+                ),
+            }
+        }
+        for session in stopping {
+            // A driver retires when nothing is owed: when the sandbox is gone.
+            if let Some(retired) = self.registry.retirement(session) {
+                retired.await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        request: Request,
+    ) -> Result<Session, EngineError> {
+        self.visible(tenant, session).await?;
+        let want = Want::Decide { request, receipt: None };
+        Ok(self.registry.request(session, want).await?.session)
+    }
+
+    fn accepts_work(&self) -> Result<(), EngineError> {
+        if self.draining.load(Ordering::Acquire) || self.shared.tasks.is_closing() {
+            return Err(EngineError::Draining);
+        }
+        Ok(())
+    }
+
+    /// Whether the tenant may know of the session, and the engine may work on it.
+    async fn visible(&self, tenant: &TenantId, session: SessionId) -> Result<(), EngineError> {
+        self.accepts_work()?;
+        self.shared.store.session(tenant, session).await?;
+        Ok(())
+    }
+
+    /// What an earlier request with the same key was told.
+    async fn earlier<T: for<'de> Deserialize<'de>>(
+        &self,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<Option<T>, EngineError> {
+        let Some(idempotency) = idempotency else { return Ok(None) };
+        let Some(receipt) = self.shared.store.receipt(&idempotency.key).await? else {
+            return Ok(None);
+        };
+        if receipt.body_digest != idempotency.body_digest {
+            return Err(EngineError::KeyReused);
+        }
+        serde_json::from_str(receipt.answer.get())
+            .map(Some)
+            .map_err(|error| EngineError::Damaged(error.into()))
+    }
+
+    fn receipt<T: Serialize>(
+        &self,
+        idempotency: &Idempotency,
+        answer: &T,
+    ) -> Result<Receipt, EngineError> {
+        let answer = Json::of(answer).map_err(|error| EngineError::Damaged(error.into()))?;
+        let Idempotency { key, body_digest } = idempotency.clone();
+        Ok(Receipt { key, body_digest, answer, at: self.shared.now() })
+    }
+
+    async fn keep_reconciling(self) {
+        loop {
+            if let Err(error) = self.reconcile().await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a pass of the reconciler did not finish",
+                );
+            }
+            tokio::select! {
+                biased;
+                () = self.shared.tasks.closing() => return,
+                () = tokio::time::sleep(INTERVAL) => {}
+            }
+        }
+    }
+}

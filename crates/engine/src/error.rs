@@ -1,0 +1,71 @@
+//! What callers of the engine are told when it cannot do what they want.
+
+use std::error::Error;
+
+use ash_core::refusal::Refusal;
+use ash_store::StoreError;
+
+/// Why the engine did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The session turned it down. Nothing has changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// There is no such thing, or it is another tenant's.
+    #[error("no such {0}")]
+    NotFound(&'static str),
+    /// There already is one.
+    #[error("this {0} already exists")]
+    Exists(&'static str),
+    /// The same idempotency key came with another request.
+    #[error("this idempotency key was used for another request")]
+    KeyReused,
+    /// Too much is waiting for this session.
+    #[error("too many requests are waiting for this session")]
+    Overloaded,
+    /// The server is about to go: another one will answer.
+    #[error("the server is shutting down")]
+    Draining,
+    /// It may or may not have happened. With an idempotency key it is safe to ask again.
+    #[error("the session's state could not be recorded")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+    /// What is stored makes no sense, or the request makes none.
+    #[error("the session's state could not be used")]
+    Damaged(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl EngineError {
+    /// Whether the same request may succeed later.
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Overloaded | Self::Draining | Self::Unavailable(_) => true,
+            Self::Refused(_)
+            | Self::NotFound(_)
+            | Self::Exists(_)
+            | Self::KeyReused
+            | Self::Damaged(_) => false,
+        }
+    }
+
+    /// The driver that had the request is gone; it may have recorded it.
+    pub(crate) fn driver_gone() -> Self {
+        Self::Unavailable("the task that worked on the session is gone".into())
+    }
+}
+
+impl From<StoreError> for EngineError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotFound(what) => Self::NotFound(what),
+            StoreError::Exists(what) => Self::Exists(what),
+            // Somebody else owns the session now; asking again reaches them.
+            StoreError::Fenced { .. }
+            | StoreError::Conflict { .. }
+            | StoreError::Full(_)
+            | StoreError::Unavailable(_) => Self::Unavailable(error.into()),
+            StoreError::TooLarge { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::TooNew { .. } => Self::Damaged(error.into()),
+        }
+    }
+}

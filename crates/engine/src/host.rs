@@ -1,0 +1,131 @@
+//! The seam to the world: whatever runs sandboxes.
+//!
+//! An implementation may be slow and may fail, but it keeps these promises, on which the safety
+//! of sessions rests:
+//!
+//! 1. Every call can be made twice. Every call can be dropped in the middle; what it had begun is
+//!    cleaned up by [`stop`](SandboxHost::stop).
+//! 2. An incarnation that has lived and died, or was stopped before it lived, is never started
+//!    again.
+//! 3. When `stop` has returned, nothing of that incarnation or of any before it runs, nor will a
+//!    `start` that is still under way bring it up. Later incarnations are not touched.
+//! 4. What a sandbox reports is numbered from 1 without holes, kept until acknowledged, and sent
+//!    in order to whoever attached last; its end is told after everything it reported.
+
+use ash_core::failure::{Death, Failure};
+use ash_core::id::{RunId, SessionId};
+use ash_core::json::Json;
+use ash_core::number::{Incarnation, SpoolPosition};
+use ash_core::session::{Fact, NumberedReport};
+use ash_store::SessionRecord;
+use async_trait::async_trait;
+
+use crate::registry::FactSender;
+
+/// Names a sandbox: of which session, and which start of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SandboxRef {
+    /// The session it belongs to.
+    pub session: SessionId,
+    /// Which start of it.
+    pub incarnation: Incarnation,
+}
+
+/// Why a host could not do something. It may have been done all the same.
+#[derive(Debug, thiserror::Error)]
+#[error("the sandbox host could not {attempted}: {detail}")]
+pub struct HostError {
+    /// What it was doing.
+    pub attempted: &'static str,
+    /// What went wrong.
+    pub detail: String,
+}
+
+/// Whatever runs sandboxes.
+#[async_trait]
+pub trait SandboxHost: Send + Sync + 'static {
+    /// Starts a sandbox, or finds it already up, and connects to it. Returns when its bridge
+    /// answers.
+    async fn start(
+        &self,
+        sandbox: SandboxRef,
+        record: &SessionRecord,
+        reporter: Reporter,
+    ) -> Result<(), Failure>;
+
+    /// Connects to a sandbox that an earlier owner left running, and has it send every report
+    /// after `after`. If it is dead, what it left behind is sent all the same, and then its end.
+    async fn attach(
+        &self,
+        sandbox: SandboxRef,
+        after: SpoolPosition,
+        reporter: Reporter,
+    ) -> Result<(), HostError>;
+
+    /// Destroys a sandbox. Returns when nothing of it runs.
+    async fn stop(&self, sandbox: SandboxRef) -> Result<(), HostError>;
+
+    /// Freezes a sandbox where it is.
+    async fn freeze(&self, sandbox: SandboxRef) -> Result<(), HostError>;
+
+    /// Thaws a sandbox and connects to it as [`attach`](Self::attach) does.
+    async fn thaw(
+        &self,
+        sandbox: SandboxRef,
+        after: SpoolPosition,
+        reporter: Reporter,
+    ) -> Result<(), HostError>;
+
+    /// Hands a prompt to the agent. One that it already has is ignored.
+    async fn deliver(
+        &self,
+        sandbox: SandboxRef,
+        run: RunId,
+        prompt: &Json,
+    ) -> Result<(), HostError>;
+
+    /// Tells the agent to end a run.
+    async fn interrupt(&self, sandbox: SandboxRef, run: RunId) -> Result<(), HostError>;
+
+    /// Lets the sandbox forget its reports through `through`: they are in the log.
+    async fn acknowledge(
+        &self,
+        sandbox: SandboxRef,
+        through: SpoolPosition,
+    ) -> Result<(), HostError>;
+
+    /// Every sandbox that is alive on this host, frozen ones too.
+    async fn list(&self) -> Result<Vec<SandboxRef>, HostError>;
+}
+
+/// The way back: how a host tells the engine what a sandbox did. It speaks for one sandbox only,
+/// so nothing that sandbox sends can end up in another session.
+#[derive(Clone)]
+pub struct Reporter {
+    sandbox: SandboxRef,
+    facts: FactSender,
+}
+
+/// The engine that the reporter belongs to has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the engine has gone")]
+pub struct EngineGone;
+
+impl Reporter {
+    pub(crate) fn new(sandbox: SandboxRef, facts: FactSender) -> Self {
+        Self { sandbox, facts }
+    }
+
+    /// Passes reports on, in order. Waits while the session has more than enough to do: then the
+    /// host stops reading, and the sandbox spools.
+    pub async fn reported(&self, reports: Vec<NumberedReport>) -> Result<(), EngineGone> {
+        let incarnation = self.sandbox.incarnation;
+        self.facts.send(self.sandbox.session, Fact::Reported { incarnation, reports }).await
+    }
+
+    /// Says that nothing of the sandbox runs any more, after everything it reported.
+    pub async fn gone(&self, death: Death) -> Result<(), EngineGone> {
+        let incarnation = self.sandbox.incarnation;
+        self.facts.send(self.sandbox.session, Fact::SandboxGone { incarnation, death }).await
+    }
+}

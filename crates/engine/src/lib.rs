@@ -1,0 +1,30 @@
+//! Durability: drives the domain against the world, and survives being killed at any instruction.
+//!
+//! [`Engine`] is the front. Behind it, one [driver](driver) task per session that is owed something
+//! decides, commits, publishes and performs, in that order; the [registry](registry) knows which
+//! sessions have one; the [reconciler](reconcile) finds whatever was missed. The world is behind
+//! [`SandboxHost`], what is remembered behind [`Store`](ash_store::Store). The engine knows nothing
+//! of HTTP.
+
+mod bus;
+mod clock;
+mod driver;
+mod engine;
+mod error;
+mod follow;
+pub mod host;
+mod ids;
+mod reconcile;
+mod registry;
+mod shared;
+mod signal;
+mod tasks;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use clock::SystemClock;
+pub use engine::{Accepted, CreateSession, Engine, Idempotency, Options, SendPrompt};
+pub use error::EngineError;
+pub use follow::{Followed, Follower, Gap, GapReason};
+pub use host::SandboxHost;
+pub use ids::IdSource;

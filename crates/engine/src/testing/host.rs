@@ -1,0 +1,468 @@
+//! A host whose sandboxes are entries in a map and whose agents are dice.
+//!
+//! It keeps the promises of [`SandboxHost`] and breaks everything else on demand: it is slow, its
+//! calls fail before or after they took effect, its sandboxes die, its agents ignore interrupts,
+//! its reports come twice. It outlives the engines that use it, as bridges outlive a server, and
+//! it remembers every promise that *they* broke.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ash_core::failure::{Death, Failure, FailureCode};
+use ash_core::id::{RunId, SessionId};
+use ash_core::json::Json;
+use ash_core::number::{Incarnation, SpoolPosition};
+use ash_core::run::{Completion, Phase, Usage};
+use ash_core::session::{AgentEnding, NumberedReport, Report, ReportBody};
+use ash_store::SessionRecord;
+use async_trait::async_trait;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::{Dice, Gate};
+use crate::host::{HostError, Reporter, SandboxHost, SandboxRef};
+use crate::signal::Signal;
+
+/// How a [`FakeHost`] misbehaves: chances per thousand, and how slow it is at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostFaults {
+    /// A start fails.
+    pub start_fails: u64,
+    /// A start takes longer than anybody waits.
+    pub start_hangs: u64,
+    /// A call does nothing and fails.
+    pub call_fails: u64,
+    /// A call takes effect and fails.
+    pub loses_answer: u64,
+    /// A sandbox dies between two things its agent does.
+    pub dies: u64,
+    /// An agent pays no attention to an interrupt.
+    pub deaf: u64,
+    /// A batch of reports is sent once more.
+    pub doubles: u64,
+    /// How many things an agent does for a prompt; zero: a few.
+    pub diligence: u64,
+    /// The longest that a call, or a thing an agent does, takes.
+    pub slowness: Duration,
+}
+
+/// See the [module](self).
+#[derive(Clone)]
+pub struct FakeHost(Arc<World>);
+
+struct World {
+    dice: Arc<Dice>,
+    state: Mutex<State>,
+    mood: Mutex<(Gate, HostFaults)>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    sandboxes: BTreeMap<SandboxRef, Cell>,
+    dead_through: BTreeMap<SessionId, Incarnation>,
+    said: BTreeMap<RunId, String>,
+    begun: BTreeSet<RunId>,
+    broken_promises: Vec<String>,
+    connections: u64,
+}
+
+/// A sandbox, dead or alive.
+struct Cell {
+    death: Option<Death>,
+    frozen: bool,
+    known_runs: BTreeSet<RunId>,
+    interrupted: BTreeSet<RunId>,
+    spool: BTreeMap<u64, Report>,
+    last_report: u64,
+    /// Says that something changed, so that whoever waits looks again.
+    changes: Arc<Signal<()>>,
+    pump: Option<AbortHandle>,
+}
+
+impl FakeHost {
+    /// A host that behaves, for now.
+    pub fn new(dice: Arc<Dice>) -> Self {
+        Self(Arc::new(World {
+            dice,
+            state: Mutex::default(),
+            mood: Mutex::default(),
+            tasks: Mutex::default(),
+        }))
+    }
+
+    /// From now on: for the next engine, behind its gate.
+    pub fn behave(&self, gate: Gate, faults: HostFaults) {
+        *self.0.mood.lock().unwrap_or_else(PoisonError::into_inner) = (gate, faults);
+    }
+
+    /// What an agent has said in a run, whether or not anybody heard it.
+    pub fn said(&self, run: RunId) -> String {
+        self.0.state().said.get(&run).cloned().unwrap_or_default()
+    }
+
+    /// Which promises the engine broke: two sandboxes of a session at once, a prompt begun twice.
+    pub fn broken_promises(&self) -> Vec<String> {
+        self.0.state().broken_promises.clone()
+    }
+
+    /// How often somebody connected to a sandbox.
+    pub fn connections(&self) -> u64 {
+        self.0.state().connections
+    }
+
+    /// Every sandbox that is alive.
+    pub fn alive(&self) -> Vec<SandboxRef> {
+        let state = self.0.state();
+        let alive = state.sandboxes.iter().filter(|(_, sandbox)| sandbox.death.is_none());
+        alive.map(|(name, _)| *name).collect()
+    }
+
+    /// Kills a sandbox.
+    pub fn kill(&self, sandbox: SandboxRef, death: Death) {
+        self.0.die(sandbox, death);
+    }
+
+    /// The machine reboots: everything is gone, and nobody saw it go.
+    pub fn reboot(&self) {
+        let mut state = self.0.state();
+        for (name, sandbox) in std::mem::take(&mut state.sandboxes) {
+            let dead = state.dead_through.entry(name.session).or_default();
+            *dead = (*dead).max(name.incarnation);
+            if let Some(pump) = sandbox.pump {
+                pump.abort();
+            }
+            sandbox.changes.change(|()| ());
+        }
+    }
+
+    /// The way to the sandboxes, and back.
+    async fn call<T>(
+        &self,
+        attempted: &'static str,
+        act: impl FnOnce() -> T,
+    ) -> Result<T, HostError> {
+        let (gate, faults) = self.0.mood();
+        gate.pass().await;
+        self.0.dawdle(faults).await;
+        gate.pass().await;
+        if self.0.dice.chance(faults.call_fails) {
+            return Err(HostError { attempted, detail: "nothing happened".to_owned() });
+        }
+        let done = act();
+        gate.pass().await;
+        if self.0.dice.chance(faults.loses_answer) {
+            return Err(HostError { attempted, detail: "the answer was lost".to_owned() });
+        }
+        Ok(done)
+    }
+}
+
+#[async_trait]
+impl SandboxHost for FakeHost {
+    async fn start(
+        &self,
+        sandbox: SandboxRef,
+        _record: &SessionRecord,
+        reporter: Reporter,
+    ) -> Result<(), Failure> {
+        let (gate, faults) = self.0.mood();
+        gate.pass().await;
+        self.0.dawdle(faults).await;
+        if self.0.dice.chance(faults.start_hangs) {
+            tokio::time::sleep(Duration::from_secs(24 * 60 * 60)).await;
+        }
+        gate.pass().await;
+        if self.0.dice.chance(faults.start_fails) {
+            return Err(Failure::new(FailureCode::SandboxStartFailed, "no luck"));
+        }
+        self.0.come_up(sandbox)?;
+        self.0.connect(sandbox, SpoolPosition::ZERO, reporter);
+        gate.pass().await;
+        Ok(())
+    }
+
+    async fn attach(
+        &self,
+        sandbox: SandboxRef,
+        after: SpoolPosition,
+        reporter: Reporter,
+    ) -> Result<(), HostError> {
+        self.call("attach", || self.0.connect(sandbox, after, reporter)).await
+    }
+
+    async fn stop(&self, sandbox: SandboxRef) -> Result<(), HostError> {
+        self.call("stop", || self.0.stop(sandbox)).await
+    }
+
+    async fn freeze(&self, sandbox: SandboxRef) -> Result<(), HostError> {
+        self.call("freeze", || self.0.change(sandbox, |sandbox| sandbox.frozen = true)).await
+    }
+
+    async fn thaw(
+        &self,
+        sandbox: SandboxRef,
+        after: SpoolPosition,
+        reporter: Reporter,
+    ) -> Result<(), HostError> {
+        self.call("thaw", || {
+            self.0.change(sandbox, |sandbox| sandbox.frozen = false);
+            self.0.connect(sandbox, after, reporter);
+        })
+        .await
+    }
+
+    async fn deliver(
+        &self,
+        sandbox: SandboxRef,
+        run: RunId,
+        _prompt: &Json,
+    ) -> Result<(), HostError> {
+        self.call("deliver", || self.0.deliver(sandbox, run)).await
+    }
+
+    async fn interrupt(&self, sandbox: SandboxRef, run: RunId) -> Result<(), HostError> {
+        let deaf = self.0.dice.chance(self.0.mood().1.deaf);
+        self.call("interrupt", || {
+            self.0.change(sandbox, |sandbox| {
+                if !deaf {
+                    sandbox.interrupted.insert(run);
+                }
+            });
+        })
+        .await
+    }
+
+    async fn acknowledge(
+        &self,
+        sandbox: SandboxRef,
+        through: SpoolPosition,
+    ) -> Result<(), HostError> {
+        self.call("acknowledge", || {
+            self.0.change(sandbox, |sandbox| {
+                sandbox.spool.retain(|&position, _| position > through.get());
+            });
+        })
+        .await
+    }
+
+    async fn list(&self) -> Result<Vec<SandboxRef>, HostError> {
+        self.call("list", || self.alive()).await
+    }
+}
+
+impl World {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mood(&self) -> (Gate, HostFaults) {
+        self.mood.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn dawdle(&self, faults: HostFaults) {
+        if !faults.slowness.is_zero() {
+            tokio::time::sleep(self.dice.while_of(faults.slowness)).await;
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(task)
+    }
+
+    fn come_up(&self, name: SandboxRef) -> Result<(), Failure> {
+        let mut state = self.state();
+        if state.sandboxes.get(&name).is_some_and(|sandbox| sandbox.death.is_none()) {
+            return Ok(());
+        }
+        let dead_through = state.dead_through.get(&name.session).copied().unwrap_or_default();
+        if name.incarnation <= dead_through {
+            return Err(Failure::new(FailureCode::SandboxStartFailed, "it is dead already"));
+        }
+        let mut others = state.sandboxes.range(incarnations(name.session));
+        if let Some((other, _)) = others.find(|(_, sandbox)| sandbox.death.is_none()) {
+            let broken = format!("{name:?} was started while {other:?} was alive");
+            state.broken_promises.push(broken);
+        }
+        let sandbox = Cell {
+            death: None,
+            frozen: false,
+            known_runs: BTreeSet::new(),
+            interrupted: BTreeSet::new(),
+            spool: BTreeMap::new(),
+            last_report: 0,
+            changes: Arc::default(),
+            pump: None,
+        };
+        state.sandboxes.insert(name, sandbox);
+        Ok(())
+    }
+
+    fn change(&self, name: SandboxRef, change: impl FnOnce(&mut Cell)) {
+        if let Some(sandbox) = self.state().sandboxes.get_mut(&name)
+            && sandbox.death.is_none()
+        {
+            change(sandbox);
+            sandbox.changes.change(|()| ());
+        }
+    }
+
+    fn die(&self, name: SandboxRef, death: Death) {
+        let mut state = self.state();
+        let dead = state.dead_through.entry(name.session).or_default();
+        *dead = (*dead).max(name.incarnation);
+        if let Some(sandbox) = state.sandboxes.get_mut(&name)
+            && sandbox.death.is_none()
+        {
+            sandbox.death = Some(death);
+            sandbox.changes.change(|()| ());
+        }
+    }
+
+    fn stop(&self, name: SandboxRef) {
+        let upto = *incarnations(name.session).start()..=name;
+        let theirs: Vec<_> = self.state().sandboxes.range(upto).map(|(of, _)| *of).collect();
+        for sandbox in theirs {
+            self.die(sandbox, Death::Stopped);
+        }
+        // Also one that never came up: it must not come up later.
+        self.die(name, Death::Stopped);
+    }
+
+    /// Sends everything after `after` to whoever asked last.
+    fn connect(self: &Arc<Self>, name: SandboxRef, after: SpoolPosition, reporter: Reporter) {
+        let pump = self.spawn(Arc::clone(self).pump(name, after, reporter));
+        self.state().connections += 1;
+        if let Some(sandbox) = self.state().sandboxes.get_mut(&name)
+            && let Some(former) = sandbox.pump.replace(pump)
+        {
+            former.abort();
+        }
+    }
+
+    async fn pump(self: Arc<Self>, name: SandboxRef, after: SpoolPosition, reporter: Reporter) {
+        let mut at = after.get();
+        loop {
+            let (batch, death, changes) = {
+                let state = self.state();
+                let Some(sandbox) = state.sandboxes.get(&name) else { break };
+                let rest = sandbox.spool.range(at + 1..);
+                let several = 1 + usize::try_from(self.dice.roll(4)).unwrap_or(0);
+                let batch: Vec<_> = rest.take(several).map(numbered).collect();
+                (batch, sandbox.death.clone(), sandbox.changes.watch())
+            };
+            if let Some(last) = batch.last() {
+                at = last.position.get();
+                let twice = self.dice.chance(self.mood().1.doubles);
+                if twice && reporter.reported(batch.clone()).await.is_err() {
+                    return;
+                }
+                if reporter.reported(batch).await.is_err() {
+                    return;
+                }
+            } else if let Some(death) = death {
+                let _engine_gone = reporter.gone(death).await;
+                return;
+            } else {
+                let mut changes = changes;
+                changes.changed().await;
+            }
+        }
+        let _engine_gone = reporter.gone(Death::Lost).await;
+    }
+
+    fn deliver(self: &Arc<Self>, name: SandboxRef, run: RunId) {
+        let mut fresh = false;
+        self.change(name, |sandbox| fresh = sandbox.known_runs.insert(run));
+        if !fresh {
+            return;
+        }
+        if !self.state().begun.insert(run) {
+            self.state().broken_promises.push(format!("{run} was begun twice"));
+        }
+        self.spawn(Arc::clone(self).act(name, run));
+    }
+
+    /// What an agent does with a prompt.
+    async fn act(self: Arc<Self>, name: SandboxRef, run: RunId) {
+        let things = match self.mood().1.diligence {
+            0 => 1 + self.dice.roll(8),
+            things => things,
+        };
+        self.report(name, run, ReportBody::Begun);
+        for thing in 0..things {
+            let faults = self.mood().1;
+            self.dawdle(faults).await;
+            if !self.may_go_on(name).await {
+                return;
+            }
+            if self.dice.chance(faults.dies) {
+                self.die(name, Death::Killed(9));
+                return;
+            }
+            if self.is_interrupted(name, run) {
+                self.end(name, run, AgentEnding::Interrupted);
+                return;
+            }
+            let round = u32::try_from(1 + thing / 4).unwrap_or(1);
+            let body = match thing % 4 {
+                0 => ReportBody::Phase { phase: Phase::StreamingLlm, round },
+                1 | 2 => ReportBody::TextDelta(format!("{thing} ")),
+                _ => ReportBody::Phase { phase: Phase::ExecutingTools, round },
+            };
+            self.report(name, run, body);
+        }
+        self.dawdle(self.mood().1).await;
+        if self.may_go_on(name).await {
+            self.end(name, run, AgentEnding::Completed(Completion::EndTurn));
+        }
+    }
+
+    fn end(&self, name: SandboxRef, run: RunId, how: AgentEnding) {
+        self.report(name, run, ReportBody::Ended { how, usage: Usage::default() });
+    }
+
+    /// Waits while the sandbox is frozen; says whether it still lives.
+    async fn may_go_on(&self, name: SandboxRef) -> bool {
+        loop {
+            let mut changes = {
+                let state = self.state();
+                let Some(sandbox) = state.sandboxes.get(&name) else { return false };
+                if sandbox.death.is_some() {
+                    return false;
+                }
+                if !sandbox.frozen {
+                    return true;
+                }
+                sandbox.changes.watch()
+            };
+            changes.changed().await;
+        }
+    }
+
+    fn is_interrupted(&self, name: SandboxRef, run: RunId) -> bool {
+        let state = self.state();
+        state.sandboxes.get(&name).is_some_and(|sandbox| sandbox.interrupted.contains(&run))
+    }
+
+    fn report(&self, name: SandboxRef, run: RunId, body: ReportBody) {
+        if let ReportBody::TextDelta(text) = &body {
+            self.state().said.entry(run).or_default().push_str(text);
+        }
+        self.change(name, |sandbox| {
+            sandbox.last_report += 1;
+            sandbox.spool.insert(sandbox.last_report, Report { run, body });
+        });
+    }
+}
+
+/// Every sandbox a session can have.
+fn incarnations(session: SessionId) -> RangeInclusive<SandboxRef> {
+    let of = |number| SandboxRef { session, incarnation: Incarnation::new(number) };
+    of(0)..=of(u32::MAX)
+}
+
+fn numbered((&position, report): (&u64, &Report)) -> NumberedReport {
+    NumberedReport { position: SpoolPosition::new(position), report: report.clone() }
+}

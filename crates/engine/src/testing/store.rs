@@ -1,0 +1,139 @@
+//! A store that is slow, fails, and loses answers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ash_core::id::{
+    AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
+};
+use ash_core::json::Json;
+use ash_core::number::{AgentVersion, Fence, Incarnation, Seq};
+use ash_core::session::LogEntry;
+use ash_core::time::Timestamp;
+use ash_store::{
+    Agent, ApiKey, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession, OutboxTask,
+    PageRequest, Receipt, ReceiptKey, Result, RunRecord, SessionFilter, Store, StoreError,
+    StoredSession, Tenant, UsageFilter, UsageTotals,
+};
+use async_trait::async_trait;
+
+use super::{Dice, Gate};
+
+/// How a [`FlakyStore`] misbehaves, in chances per thousand operations.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreFaults {
+    /// It does nothing and says so.
+    pub fails: u64,
+    /// It does what it was asked and says that it may not have.
+    pub loses_answer: u64,
+    /// The longest it takes.
+    pub slowness: Duration,
+}
+
+/// Another store, behind a gate and a bad line.
+pub struct FlakyStore {
+    inner: Arc<dyn Store>,
+    dice: Arc<Dice>,
+    mood: Mutex<(Gate, StoreFaults)>,
+    panic_next: AtomicBool,
+}
+
+impl FlakyStore {
+    /// A store that behaves, for now.
+    pub fn new(inner: Arc<dyn Store>, dice: Arc<Dice>) -> Self {
+        Self { inner, dice, mood: Mutex::default(), panic_next: AtomicBool::new(false) }
+    }
+
+    /// From now on: for the next engine, behind its gate.
+    pub fn behave(&self, gate: Gate, faults: StoreFaults) {
+        *self.mood.lock().unwrap_or_else(PoisonError::into_inner) = (gate, faults);
+    }
+
+    /// The next operation panics, as only a defect would.
+    pub fn panic_once(&self) {
+        self.panic_next.store(true, Ordering::Relaxed);
+    }
+
+    /// The line to the store; what it costs is the same on the way back.
+    async fn line(&self) -> (Gate, StoreFaults) {
+        let (gate, faults) = self.mood.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        gate.pass().await;
+        if !faults.slowness.is_zero() {
+            tokio::time::sleep(self.dice.while_of(faults.slowness)).await;
+            gate.pass().await;
+        }
+        (gate, faults)
+    }
+
+    async fn back<T>(&self, (gate, faults): (Gate, StoreFaults), result: Result<T>) -> Result<T> {
+        gate.pass().await;
+        if result.is_ok() && self.dice.chance(faults.loses_answer) {
+            return Err(unavailable("the answer was lost"));
+        }
+        result
+    }
+}
+
+fn unavailable(why: &'static str) -> StoreError {
+    StoreError::Unavailable(why.into())
+}
+
+macro_rules! through_the_line {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $output:ty;)*) => {
+        #[async_trait]
+        impl Store for FlakyStore {
+            $(async fn $name(&self, $($arg: $type),*) -> Result<$output> {
+                let line = self.line().await;
+                if self.dice.chance(line.1.fails) {
+                    return Err(unavailable("the store is away"));
+                }
+                assert!(!self.panic_next.swap(false, Ordering::Relaxed), "a planted panic");
+                let result = self.inner.$name($($arg),*).await;
+                self.back(line, result).await
+            })*
+        }
+    };
+}
+
+through_the_line! {
+    fn create_tenant(tenant: &Tenant) -> ();
+    fn tenant(id: &TenantId) -> Tenant;
+    fn tenants() -> Vec<Tenant>;
+    fn create_api_key(key: &ApiKey) -> ();
+    fn api_key_by_hash(hash: &KeyHash) -> ApiKey;
+    fn api_keys(tenant: &TenantId) -> Vec<ApiKey>;
+    fn revoke_api_key(tenant: &TenantId, id: ApiKeyId) -> ();
+    fn create_credential(credential: &Credential) -> ();
+    fn credential(tenant: &TenantId, id: CredentialId) -> Credential;
+    fn credentials(tenant: &TenantId) -> Vec<Credential>;
+    fn delete_credential(tenant: &TenantId, id: CredentialId) -> ();
+    fn deploy_agent(version: &NewAgentVersion) -> Agent;
+    fn agent(tenant: &TenantId, name: &AgentName) -> Agent;
+    fn agent_version(tenant: &TenantId, name: &AgentName, version: AgentVersion) -> Agent;
+    fn agents(tenant: &TenantId) -> Vec<Agent>;
+    fn delete_agent(tenant: &TenantId, name: &AgentName) -> Vec<SessionId>;
+    fn create_session(session: &NewSession) -> Fence;
+    fn claim_session(id: SessionId, owner: OwnerId) -> Claimed;
+    fn commit(commit: &Commit) -> ();
+    fn session(tenant: &TenantId, id: SessionId) -> StoredSession;
+    fn sessions(tenant: &TenantId, filter: &SessionFilter, page: &PageRequest)
+        -> Vec<StoredSession>;
+    fn count_sessions(tenant: &TenantId, filter: &SessionFilter) -> u64;
+    fn unsettled_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
+    fn frozen_sessions(after: Option<SessionId>, limit: u32) -> Vec<(SessionId, Incarnation)>;
+    fn due_sessions(now: Timestamp, limit: u32) -> Vec<SessionId>;
+    fn expected_incarnation(id: SessionId) -> Option<Incarnation>;
+    fn events_after(session: SessionId, after: Seq, limit: u32) -> Vec<LogEntry>;
+    fn messages_after(session: SessionId, after: Seq, limit: u32) -> Vec<LogEntry>;
+    fn run(session: SessionId, run: RunId) -> RunRecord;
+    fn runs(session: SessionId, limit: u32) -> Vec<RunRecord>;
+    fn prompt(session: SessionId, run: RunId) -> Json;
+    fn usage(tenant: &TenantId, filter: &UsageFilter) -> UsageTotals;
+    fn receipt(key: &ReceiptKey) -> Option<Receipt>;
+    fn purge_receipts(before: Timestamp) -> u64;
+    fn claim_outbox(topic: &str, now: Timestamp, leased_until: Timestamp, limit: u32)
+        -> Vec<OutboxTask>;
+    fn finish_outbox(id: OutboxId, attempt: u32) -> ();
+    fn retry_outbox(id: OutboxId, attempt: u32, ready_at: Timestamp) -> ();
+}

@@ -1,0 +1,462 @@
+//! The engine by example, on a host and a store that behave until told otherwise.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ash_core::entry::Entry;
+use ash_core::failure::{Death, FailureCode};
+use ash_core::id::{AgentId, SessionId, TenantId};
+use ash_core::json::Json;
+use ash_core::number::{Cursor, LogEpoch, Seq};
+use ash_core::policy::Policy;
+use ash_core::refusal::Refusal;
+use ash_core::run::RunStatus;
+use ash_core::session::{IfBusy, IfRunning, PauseReason, Sandbox, Session, State, Status, Wake};
+use ash_core::time::Clock as _;
+use ash_engine::testing::{Dice, FakeHost, FlakyStore, Gate, HostFaults, StoreFaults, TestClock};
+use ash_engine::{
+    Accepted, CreateSession, Engine, EngineError, Followed, GapReason, IdSource, Idempotency,
+    Options, SendPrompt,
+};
+use ash_store::memory::MemoryStore;
+use ash_store::{NewAgentVersion, ReceiptKey, Settings, Store};
+
+/// An engine and the world around it.
+struct TestEngine {
+    engine: Engine,
+    store: Arc<MemoryStore>,
+    line: Arc<FlakyStore>,
+    host: FakeHost,
+    clock: Arc<TestClock>,
+    lives: u64,
+}
+
+/// Agents take their time, and a lot of it, so that there is time to interfere.
+const UNHURRIED: HostFaults = HostFaults {
+    slowness: Duration::from_secs(1),
+    diligence: 100,
+    start_fails: 0,
+    start_hangs: 0,
+    call_fails: 0,
+    loses_answer: 0,
+    dies: 0,
+    deaf: 0,
+    doubles: 0,
+};
+
+impl TestEngine {
+    async fn start() -> Self {
+        let dice = Arc::new(Dice::new(1));
+        let store = Arc::new(MemoryStore::new());
+        let as_store: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
+        let line = Arc::new(FlakyStore::new(as_store, Arc::clone(&dice)));
+        let host = FakeHost::new(dice);
+        let clock = Arc::new(TestClock::new());
+        let agent = NewAgentVersion {
+            id: AgentId::from_parts(clock.now(), [0; 10]),
+            tenant: tenant(),
+            name: "coder".parse().unwrap(),
+            definition: Json::of("an agent").unwrap(),
+            at: clock.now(),
+        };
+        store.deploy_agent(&agent).await.unwrap();
+        let engine = engine(&line, &host, &clock, 1);
+        Self { engine, store, line, host, clock, lives: 1 }
+    }
+
+    /// Kills the engine as a crash would, and starts another one.
+    async fn crash_and_restart(&mut self) {
+        self.engine.abort().await;
+        self.engine = self.another();
+    }
+
+    fn another(&mut self) -> Engine {
+        self.lives += 1;
+        engine(&self.line, &self.host, &self.clock, self.lives)
+    }
+
+    async fn session(&self) -> SessionId {
+        let created = self.engine.create_session(create(), None).await.unwrap();
+        self.engine.settled(&tenant(), created.record.id).await.unwrap();
+        created.record.id
+    }
+
+    async fn prompt(&self, session: SessionId) -> Result<Accepted, EngineError> {
+        self.engine.prompt(&tenant(), session, prompt(), None).await
+    }
+
+    async fn stored(&self, session: SessionId) -> Session {
+        self.store.session(&tenant(), session).await.unwrap().session
+    }
+
+    async fn status_of(&self, session: SessionId, accepted: Accepted) -> RunStatus {
+        self.store.run(session, accepted.run).await.unwrap().status
+    }
+
+    /// Follows the log until an entry of this kind, and returns the kinds seen.
+    async fn until(&self, session: SessionId, kind: &str) -> Vec<&'static str> {
+        let mut follower = self.engine.follow(&tenant(), session, None).await.unwrap();
+        let mut kinds = Vec::new();
+        loop {
+            match follower.next().await.unwrap() {
+                Followed::Entries(entries) => kinds.extend(entries.iter().map(|e| e.entry.kind())),
+                other => panic!("{other:?} after {kinds:?}"),
+            }
+            if kinds.contains(&kind) {
+                return kinds;
+            }
+        }
+    }
+
+    /// Lets time pass until the session's state is as wanted.
+    async fn until_state(&self, session: SessionId, wanted: impl Fn(&Session) -> bool) -> Session {
+        for _ in 0..5_000 {
+            let stored = self.stored(session).await;
+            if wanted(&stored) {
+                return stored;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        panic!("never: {:?}", self.stored(session).await);
+    }
+
+    fn behave(&self, store: StoreFaults, host: HostFaults) {
+        self.line.behave(Gate::default(), store);
+        self.host.behave(Gate::default(), host);
+    }
+}
+
+fn engine(line: &Arc<FlakyStore>, host: &FakeHost, clock: &Arc<TestClock>, life: u64) -> Engine {
+    Engine::start(Options {
+        store: Arc::clone(line) as Arc<dyn Store>,
+        host: Arc::new(host.clone()),
+        clock: Arc::clone(clock) as Arc<_>,
+        policy: Policy::default(),
+        ids: IdSource::seeded(life << 32),
+    })
+}
+
+fn tenant() -> TenantId {
+    TenantId::default_tenant()
+}
+
+fn create() -> CreateSession {
+    let settings = Settings {
+        title: None,
+        model: None,
+        metadata: BTreeMap::new(),
+        config: Json::of("none").unwrap(),
+    };
+    let agent = "coder".parse().unwrap();
+    CreateSession { tenant: tenant(), agent, settings, time_to_live: None }
+}
+
+fn prompt() -> SendPrompt {
+    SendPrompt {
+        content: Json::of("count to three").unwrap(),
+        if_busy: IfBusy::Queue,
+        wake: Wake::SystemPaused,
+        timeout: None,
+    }
+}
+
+fn key(name: &str, body: u8) -> Idempotency {
+    let key = ReceiptKey { tenant: tenant(), route: "test".to_owned(), key: name.to_owned() };
+    Idempotency { key, body_digest: [body; 32] }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_is_worked_on_from_the_request_to_the_log() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    let accepted = world.prompt(session).await.unwrap();
+    let kinds = world.until(session, "run_ended").await;
+    assert_eq!(kinds[..4], ["session_created", "session_active", "prompt", "run_started"]);
+    assert_eq!(accepted.seq, Seq::new(3));
+    assert_eq!(world.status_of(session, accepted).await, RunStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_goes_on_after_the_engine_is_killed() {
+    let mut world = TestEngine::start().await;
+    world.behave(StoreFaults::default(), UNHURRIED);
+    let session = world.session().await;
+    let accepted = world.prompt(session).await.unwrap();
+    world.until(session, "phase").await;
+    world.crash_and_restart().await;
+    world.until(session, "run_ended").await;
+    assert_eq!(world.status_of(session, accepted).await, RunStatus::Completed);
+    let log = world.store.events_after(session, Seq::ZERO, 1_000).await.unwrap();
+    let text: String = log
+        .iter()
+        .filter_map(|entry| match &entry.entry {
+            Entry::TextDelta { delta, .. } => Some(delta.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(text, world.host.said(accepted.run));
+    assert_eq!(world.host.broken_promises(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reboot_interrupts_the_run_and_the_next_prompt_brings_the_session_back() {
+    let mut world = TestEngine::start().await;
+    world.behave(StoreFaults::default(), UNHURRIED);
+    let session = world.session().await;
+    let cut = world.prompt(session).await.unwrap();
+    world.until(session, "phase").await;
+    world.engine.abort().await;
+    world.host.reboot();
+    world.engine = world.another();
+    let paused = world.until_state(session, |s| s.status() == Status::Paused).await;
+    let State::Paused { reason: PauseReason::ServerRestart, .. } = paused.state() else {
+        panic!("{paused:?}")
+    };
+    assert_eq!(world.status_of(session, cut).await, RunStatus::Interrupted);
+    let next = world.prompt(session).await.unwrap();
+    world.until_state(session, |s| s.current_run().is_none() && s.status() == Status::Active).await;
+    assert_eq!(world.status_of(session, next).await, RunStatus::Completed);
+    assert_eq!(world.stored(session).await.incarnation().get(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_key_is_the_same_prompt_and_another_body_is_a_mistake() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    let send = |body| {
+        let engine = world.engine.clone();
+        async move { engine.prompt(&tenant(), session, prompt(), Some(key("k", body))).await }
+    };
+    let first = send(1).await.unwrap();
+    assert_eq!(send(1).await.unwrap(), first);
+    assert!(matches!(send(2).await, Err(EngineError::KeyReused)));
+    assert_eq!(world.store.runs(session, 10).await.unwrap().len(), 1);
+
+    let one = world.engine.create_session(create(), Some(key("c", 1))).await.unwrap();
+    let two = world.engine.create_session(create(), Some(key("c", 1))).await.unwrap();
+    assert_eq!(one.record.id, two.record.id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_tenant_s_session_does_not_exist() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    let other: TenantId = "other".parse().unwrap();
+    let engine = &world.engine;
+    let before = world.stored(session).await;
+    assert!(matches!(
+        engine.prompt(&other, session, prompt(), None).await,
+        Err(EngineError::NotFound("session"))
+    ));
+    for answer in [
+        engine.interrupt(&other, session, None).await,
+        engine.pause(&other, session, IfRunning::Freeze).await,
+        engine.resume(&other, session).await,
+        engine.stop(&other, session).await,
+        engine.end(&other, session).await,
+        engine.configure(&other, session, create().settings).await,
+        engine.settled(&other, session).await.map(|stored| stored.session),
+    ] {
+        assert!(matches!(answer, Err(EngineError::NotFound("session"))), "{answer:?}");
+    }
+    assert!(matches!(
+        engine.follow(&other, session, None).await.map(|_| ()),
+        Err(EngineError::NotFound("session"))
+    ));
+    assert_eq!(world.stored(session).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_sessions_are_rows_not_tasks() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    assert_eq!(world.engine.driven_sessions(), 1);
+    world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+    world.until_state(session, |s| matches!(s.sandbox(), Sandbox::Frozen { .. })).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.engine.driven_sessions(), 0);
+    // The reconciler finds that its time is over, and wakes it to be evicted.
+    world.until_state(session, |s| s.sandbox() == Sandbox::None).await;
+    assert_eq!(world.host.alive(), vec![]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_sandbox_that_died_unseen_is_noticed() {
+    let world = TestEngine::start().await;
+    world.behave(StoreFaults::default(), UNHURRIED);
+    let session = world.session().await;
+    let accepted = world.prompt(session).await.unwrap();
+    world.until(session, "phase").await;
+    world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+    world.until_state(session, |s| matches!(s.sandbox(), Sandbox::Frozen { .. })).await;
+    world.host.reboot();
+    world.engine.reconcile().await.unwrap();
+    world.until_state(session, |s| s.sandbox() == Sandbox::None).await;
+    assert_eq!(world.status_of(session, accepted).await, RunStatus::Interrupted);
+    assert_eq!(world.stored(session).await.status(), Status::Paused);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_dies_breaks_the_session_with_the_reason() {
+    let world = TestEngine::start().await;
+    world.behave(StoreFaults::default(), UNHURRIED);
+    let session = world.session().await;
+    let accepted = world.prompt(session).await.unwrap();
+    world.until(session, "phase").await;
+    world.host.kill(world.host.alive()[0], Death::OutOfMemory);
+    let kinds = world.until(session, "session_failed").await;
+    assert_eq!(kinds[kinds.len() - 2..], ["run_ended", "session_failed"]);
+    let State::Error { failure, .. } = world.stored(session).await.state().clone() else {
+        panic!("not broken")
+    };
+    assert_eq!(failure.code, FailureCode::SandboxOutOfMemory);
+    assert_eq!(world.status_of(session, accepted).await, RunStatus::Interrupted);
+    assert!(matches!(
+        world.prompt(session).await,
+        Err(EngineError::Refused(Refusal::NotActive(Status::Error)))
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_the_log_does_not_hold_is_a_gap_not_a_guess() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    let follow = |epoch, seq| {
+        let cursor = Cursor { epoch: LogEpoch::new(epoch), seq: Seq::new(seq) };
+        let engine = world.engine.clone();
+        async move {
+            let mut follower = engine.follow(&tenant(), session, Some(cursor)).await.unwrap();
+            (follower.next().await.unwrap(), follower.next().await.unwrap())
+        }
+    };
+    for (cursor, reason) in [((9, 1), GapReason::OtherEpoch), ((1, 99), GapReason::BeyondEnd)] {
+        let (first, second) = follow(cursor.0, cursor.1).await;
+        let Followed::Gap(gap) = first else { panic!("{first:?}") };
+        assert_eq!((gap.reason, gap.to.seq), (reason, Seq::ZERO));
+        let Followed::Entries(entries) = second else { panic!("{second:?}") };
+        assert_eq!(entries[0].seq, Seq::new(1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_gives_up_what_is_idle_and_leaves_running_turns_to_their_bridges() {
+    let mut world = TestEngine::start().await;
+    world.behave(StoreFaults::default(), UNHURRIED);
+    let (idle, busy) = (world.session().await, world.session().await);
+    let accepted = world.prompt(busy).await.unwrap();
+    world.until(busy, "phase").await;
+    let mut follower = world.engine.follow(&tenant(), idle, None).await.unwrap();
+
+    world.engine.drain(Duration::from_secs(4)).await;
+    assert_eq!(world.stored(idle).await.status(), Status::Paused);
+    assert_eq!(world.stored(idle).await.sandbox(), Sandbox::None);
+    assert_eq!(world.stored(busy).await.status(), Status::Active);
+    assert_eq!(world.host.alive().len(), 1);
+    while let Followed::Entries(_) = follower.next().await.unwrap() {}
+    assert_eq!(follower.next().await.unwrap(), Followed::Closing);
+    assert!(matches!(world.prompt(idle).await, Err(EngineError::Draining)));
+
+    world.engine = world.another();
+    world.until(busy, "run_ended").await;
+    assert_eq!(world.status_of(busy, accepted).await, RunStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_whose_sessions_were_taken_over_lets_go() {
+    let mut world = TestEngine::start().await;
+    let session = world.session().await;
+    let old = world.engine.clone();
+    world.engine = world.another();
+    // The new one claims what is active; the old one does not know yet.
+    world.prompt(session).await.unwrap();
+    world.until(session, "run_ended").await;
+    let before = world.stored(session).await;
+    let answer = old.end(&tenant(), session).await;
+    assert!(answer.is_err_and(|error| error.is_transient()));
+    assert!(old.is_closing());
+    assert!(matches!(old.resume(&tenant(), session).await, Err(EngineError::Draining)));
+    assert_eq!(world.stored(session).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_defect_in_the_driver_breaks_its_session_and_no_other() {
+    let world = TestEngine::start().await;
+    let (unlucky, lucky) = (world.session().await, world.session().await);
+    world.line.panic_once();
+    let want = world.engine.evict(unlucky, PauseReason::Evicted).await;
+    assert!(want.is_err_and(|error| error.is_transient()));
+    let broken = world.until_state(unlucky, |s| s.status() == Status::Error).await;
+    let State::Error { failure, .. } = broken.state() else { panic!("{broken:?}") };
+    assert_eq!(failure.code, FailureCode::Internal);
+    world.until_state(unlucky, |s| s.sandbox() == Sandbox::None).await;
+    assert_eq!(world.stored(lucky).await.status(), Status::Active);
+    world.engine.resume(&tenant(), unlucky).await.unwrap();
+    world.until_state(unlucky, |s| s.status() == Status::Active).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_delays_and_loses_nothing() {
+    let world = TestEngine::start().await;
+    world.behave(StoreFaults::default(), UNHURRIED);
+    let session = world.session().await;
+    let accepted = world.prompt(session).await.unwrap();
+    world.until(session, "phase").await;
+    world.behave(StoreFaults { fails: 1_000, ..StoreFaults::default() }, UNHURRIED);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    world.behave(StoreFaults::default(), UNHURRIED);
+    world.until(session, "run_ended").await;
+    assert_eq!(world.status_of(session, accepted).await, RunStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_requests_at_once_are_turned_away_at_once() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    let slow = StoreFaults { slowness: Duration::from_secs(60), ..StoreFaults::default() };
+    let mut asking = tokio::task::JoinSet::new();
+    world.line.behave(Gate::default(), slow);
+    for _ in 0..200 {
+        let engine = world.engine.clone();
+        asking.spawn(async move { engine.evict(session, PauseReason::Evicted).await });
+    }
+    let mut overloaded = 0;
+    while let Some(answer) = asking.join_next().await {
+        overloaded += usize::from(matches!(answer.unwrap(), Err(EngineError::Overloaded)));
+    }
+    assert!((100..200).contains(&overloaded), "{overloaded} of 200");
+}
+
+/// With real threads, because on one thread nothing comes between the last look into the mailbox
+/// and its closing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_meets_a_retiring_driver_is_answered_by_the_next() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    world.engine.stop(&tenant(), session).await.unwrap();
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let engine = world.engine.clone();
+        asking.spawn(async move {
+            for _ in 0..2_000 {
+                engine.evict(session, PauseReason::Evicted).await.unwrap();
+            }
+        });
+    }
+    while let Some(asked) = asking.join_next().await {
+        asked.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_agent_s_sessions_are_hidden() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    let going_on = world.store.delete_agent(&tenant(), &"coder".parse().unwrap()).await.unwrap();
+    assert_eq!(going_on, [session]);
+    assert!(matches!(world.prompt(session).await, Err(EngineError::NotFound("session"))));
+    assert!(matches!(
+        world.engine.create_session(create(), None).await,
+        Err(EngineError::NotFound("agent"))
+    ));
+}

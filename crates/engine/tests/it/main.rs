@@ -1,0 +1,7 @@
+//! The engine against a world that misbehaves.
+
+#![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it wants to see")]
+
+mod behaviour;
+mod simulation;

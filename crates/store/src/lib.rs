@@ -1,0 +1,183 @@
+//! Metadata and the event log. SQL lives in this crate and nowhere else.
+//!
+//! [`Store`] is a trait of whole operations in terms of plain data: each either happened entirely
+//! and is durable when it returns, or did not happen. [`memory`] is its specification in code;
+//! [`sqlite`] is the default of a single machine. `tests/it/contract` holds every implementation
+//! to the same behavior.
+//!
+//! Two rules guard a session's history:
+//!
+//! - **The fence.** Every claim of a session raises its [`Fence`]; every write of a session names
+//!   the fence it holds and is refused with [`StoreError::Fenced`] when a later claim exists. A
+//!   process that was stalled for an hour and wakes up cannot write.
+//! - **The expected end.** A commit names the last log entry it was decided on and brings the next
+//!   ones with their numbers. If the log ends elsewhere, it is a [`StoreError::Conflict`]. So the
+//!   log has no holes and nothing is applied twice.
+//!
+//! An error for which [`StoreError::is_transient`] holds leaves the outcome open: the commit may
+//! have happened with its acknowledgement lost. Whoever gets it claims the session again, which
+//! settles the matter: the earlier write is either in what the claim returns, or fenced out.
+
+mod error;
+pub mod memory;
+mod model;
+pub mod sqlite;
+
+use ash_core::id::{
+    AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
+};
+use ash_core::json::Json;
+use ash_core::number::{AgentVersion, Fence, Incarnation, Seq};
+use ash_core::session::LogEntry;
+use ash_core::time::Timestamp;
+use async_trait::async_trait;
+
+pub use error::StoreError;
+pub use model::{
+    Agent, ApiKey, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession, OutboxItem,
+    OutboxTask, PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
+    Settings, StoredSession, Tenant, UsageFilter, UsageTotals,
+};
+
+/// The result of every operation.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// The largest single entry a log takes, as JSON. Larger output is cut into pieces, or refused,
+/// before it gets here.
+pub const MAX_ENTRY_BYTES: usize = 16 * 1024 * 1024;
+
+/// What the product has to remember. Every method is one atomic, durable operation.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    // --- Tenants and their keys -------------------------------------------------------------
+
+    /// Adds a tenant. The default one exists from the start.
+    async fn create_tenant(&self, tenant: &Tenant) -> Result<()>;
+    /// One tenant.
+    async fn tenant(&self, id: &TenantId) -> Result<Tenant>;
+    /// All tenants, by id.
+    async fn tenants(&self) -> Result<Vec<Tenant>>;
+
+    /// Adds an API key. Only its hash is kept.
+    async fn create_api_key(&self, key: &ApiKey) -> Result<()>;
+    /// Finds the key that a caller presented.
+    async fn api_key_by_hash(&self, hash: &KeyHash) -> Result<ApiKey>;
+    /// A tenant's keys, oldest first.
+    async fn api_keys(&self, tenant: &TenantId) -> Result<Vec<ApiKey>>;
+    /// Removes a tenant's key for good.
+    async fn revoke_api_key(&self, tenant: &TenantId, id: ApiKeyId) -> Result<()>;
+
+    /// Adds a credential, sealed by the caller.
+    async fn create_credential(&self, credential: &Credential) -> Result<()>;
+    /// A tenant's credential.
+    async fn credential(&self, tenant: &TenantId, id: CredentialId) -> Result<Credential>;
+    /// A tenant's credentials, oldest first.
+    async fn credentials(&self, tenant: &TenantId) -> Result<Vec<Credential>>;
+    /// Removes a tenant's credential for good.
+    async fn delete_credential(&self, tenant: &TenantId, id: CredentialId) -> Result<()>;
+
+    // --- Agents -----------------------------------------------------------------------------
+
+    /// Adds the next version of an agent, or the first of a new one. Versions never change.
+    async fn deploy_agent(&self, version: &NewAgentVersion) -> Result<Agent>;
+    /// The latest version of a tenant's agent.
+    async fn agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Agent>;
+    /// One version of a tenant's agent.
+    async fn agent_version(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+        version: AgentVersion,
+    ) -> Result<Agent>;
+    /// The latest version of each of a tenant's agents, by name.
+    async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>>;
+    /// Deletes an agent and hides its sessions from every list and look-up. Returns those that
+    /// have not ended: the caller ends them.
+    async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>>;
+
+    // --- Sessions ---------------------------------------------------------------------------
+
+    /// Adds a session, claimed by `owner`, with its first entries. Returns its fence.
+    async fn create_session(&self, session: &NewSession) -> Result<Fence>;
+    /// Makes `owner` the session's owner and raises its fence: whoever owned it before can write
+    /// no more. Works on hidden sessions too.
+    async fn claim_session(&self, id: SessionId, owner: OwnerId) -> Result<Claimed>;
+    /// Records a decision: the session's new value, its entries, runs and everything else, in
+    /// one piece.
+    async fn commit(&self, commit: &Commit) -> Result<()>;
+    /// A tenant's session.
+    async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<StoredSession>;
+    /// A tenant's sessions, newest first.
+    async fn sessions(
+        &self,
+        tenant: &TenantId,
+        filter: &SessionFilter,
+        page: &PageRequest,
+    ) -> Result<Vec<StoredSession>>;
+    /// How many sessions the filter matches.
+    async fn count_sessions(&self, tenant: &TenantId, filter: &SessionFilter) -> Result<u64>;
+    /// Sessions of any tenant that are not at rest, by id, after `after`: what a new owner has to
+    /// take up.
+    async fn unsettled_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionId>>;
+    /// Sessions of any tenant whose sandbox is frozen, by id, after `after`.
+    async fn frozen_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<(SessionId, Incarnation)>>;
+    /// Sessions of any tenant with a deadline at or before `now`, most overdue first.
+    async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>>;
+    /// The sandbox a session may have, whatever its tenant: `None` if there is no such session,
+    /// or nothing runs for it.
+    async fn expected_incarnation(&self, id: SessionId) -> Result<Option<Incarnation>>;
+
+    // --- Log and runs -----------------------------------------------------------------------
+
+    /// Entries of a session's log after `after`, in order.
+    async fn events_after(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<LogEntry>>;
+    /// The messages of the conversation after `after`, in order: prompts and whole answers.
+    async fn messages_after(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<LogEntry>>;
+    /// One run of a session.
+    async fn run(&self, session: SessionId, run: RunId) -> Result<RunRecord>;
+    /// A session's runs, newest first.
+    async fn runs(&self, session: SessionId, limit: u32) -> Result<Vec<RunRecord>>;
+    /// What the person wrote who started a run.
+    async fn prompt(&self, session: SessionId, run: RunId) -> Result<Json>;
+    /// What a tenant's runs consumed.
+    async fn usage(&self, tenant: &TenantId, filter: &UsageFilter) -> Result<UsageTotals>;
+
+    // --- Receipts and outbox ----------------------------------------------------------------
+
+    /// The receipt of a request that was already carried out.
+    async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>>;
+    /// Forgets receipts written before `before`; returns how many.
+    async fn purge_receipts(&self, before: Timestamp) -> Result<u64>;
+
+    /// Takes up to `limit` tasks of a topic that are ready, or whose taker let `leased_until`
+    /// pass. Each taking counts as an attempt.
+    async fn claim_outbox(
+        &self,
+        topic: &str,
+        now: Timestamp,
+        leased_until: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<OutboxTask>>;
+    /// Removes a task that is done. Only the latest attempt may: otherwise `NotFound`.
+    async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()>;
+    /// Puts a task back until `ready_at`. Only the latest attempt may: otherwise `NotFound`.
+    async fn retry_outbox(&self, id: OutboxId, attempt: u32, ready_at: Timestamp) -> Result<()>;
+}

@@ -1,0 +1,447 @@
+//! The trait, method by method, on plain maps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ash_core::entry::Entry;
+use ash_core::id::{
+    AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
+};
+use ash_core::json::Json;
+use ash_core::number::{AgentVersion, Fence, Incarnation, Seq};
+use ash_core::session::{LogEntry, Sandbox, Status};
+use ash_core::time::Timestamp;
+use async_trait::async_trait;
+
+use super::{MemoryStore, OutboxRow, Row, apply_run_change, stored};
+use crate::model::{
+    Agent, ApiKey, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession, OutboxTask,
+    PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, StoredSession, Tenant, UsageFilter,
+    UsageTotals, entry_json,
+};
+use crate::{Result, Store, StoreError};
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn create_tenant(&self, tenant: &Tenant) -> Result<()> {
+        let mut tables = self.tables();
+        if tables.tenants.contains_key(&tenant.id) {
+            return Err(StoreError::Exists("tenant"));
+        }
+        tables.tenants.insert(tenant.id.clone(), tenant.clone());
+        Ok(())
+    }
+
+    async fn tenant(&self, id: &TenantId) -> Result<Tenant> {
+        self.tables().tenants.get(id).cloned().ok_or(StoreError::NotFound("tenant"))
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>> {
+        Ok(self.tables().tenants.values().cloned().collect())
+    }
+
+    async fn create_api_key(&self, key: &ApiKey) -> Result<()> {
+        let mut tables = self.tables();
+        if !tables.tenants.contains_key(&key.tenant) {
+            return Err(StoreError::NotFound("tenant"));
+        }
+        if tables.keys.values().any(|other| other.id == key.id || other.hash == key.hash) {
+            return Err(StoreError::Exists("API key"));
+        }
+        tables.keys.insert(key.id, key.clone());
+        Ok(())
+    }
+
+    async fn api_key_by_hash(&self, hash: &KeyHash) -> Result<ApiKey> {
+        let tables = self.tables();
+        let found = tables.keys.values().find(|key| key.hash == *hash);
+        found.cloned().ok_or(StoreError::NotFound("API key"))
+    }
+
+    async fn api_keys(&self, tenant: &TenantId) -> Result<Vec<ApiKey>> {
+        Ok(self.tables().keys.values().filter(|key| key.tenant == *tenant).cloned().collect())
+    }
+
+    async fn revoke_api_key(&self, tenant: &TenantId, id: ApiKeyId) -> Result<()> {
+        let mut tables = self.tables();
+        match tables.keys.get(&id) {
+            Some(key) if key.tenant == *tenant => {
+                tables.keys.remove(&id);
+                Ok(())
+            }
+            Some(_) | None => Err(StoreError::NotFound("API key")),
+        }
+    }
+
+    async fn create_credential(&self, credential: &Credential) -> Result<()> {
+        let mut tables = self.tables();
+        if !tables.tenants.contains_key(&credential.tenant) {
+            return Err(StoreError::NotFound("tenant"));
+        }
+        if tables.credentials.contains_key(&credential.id) {
+            return Err(StoreError::Exists("credential"));
+        }
+        tables.credentials.insert(credential.id, credential.clone());
+        Ok(())
+    }
+
+    async fn credential(&self, tenant: &TenantId, id: CredentialId) -> Result<Credential> {
+        let tables = self.tables();
+        let found = tables.credentials.get(&id).filter(|found| found.tenant == *tenant);
+        found.cloned().ok_or(StoreError::NotFound("credential"))
+    }
+
+    async fn credentials(&self, tenant: &TenantId) -> Result<Vec<Credential>> {
+        let tables = self.tables();
+        Ok(tables.credentials.values().filter(|found| found.tenant == *tenant).cloned().collect())
+    }
+
+    async fn delete_credential(&self, tenant: &TenantId, id: CredentialId) -> Result<()> {
+        let mut tables = self.tables();
+        match tables.credentials.get(&id) {
+            Some(found) if found.tenant == *tenant => {
+                tables.credentials.remove(&id);
+                Ok(())
+            }
+            Some(_) | None => Err(StoreError::NotFound("credential")),
+        }
+    }
+
+    async fn deploy_agent(&self, new: &NewAgentVersion) -> Result<Agent> {
+        let mut tables = self.tables();
+        if !tables.tenants.contains_key(&new.tenant) {
+            return Err(StoreError::NotFound("tenant"));
+        }
+        let latest = tables.versions(&new.tenant, &new.name).next_back();
+        let first_version = AgentVersion::new(1);
+        if latest.is_none() && tables.agents.contains_key(&(new.id, first_version)) {
+            return Err(StoreError::Exists("agent"));
+        }
+        let agent = match latest {
+            Some(latest) => Agent {
+                version: latest.version.next(),
+                definition: new.definition.clone(),
+                updated_at: new.at,
+                ..latest.clone()
+            },
+            None => Agent {
+                id: new.id,
+                tenant: new.tenant.clone(),
+                name: new.name.clone(),
+                version: first_version,
+                definition: new.definition.clone(),
+                created_at: new.at,
+                updated_at: new.at,
+            },
+        };
+        tables.agents.insert((agent.id, agent.version), agent.clone());
+        Ok(agent)
+    }
+
+    async fn agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Agent> {
+        let tables = self.tables();
+        let latest = tables.versions(tenant, name).next_back();
+        latest.cloned().ok_or(StoreError::NotFound("agent"))
+    }
+
+    async fn agent_version(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+        version: AgentVersion,
+    ) -> Result<Agent> {
+        let tables = self.tables();
+        let found = tables.versions(tenant, name).find(|agent| agent.version == version);
+        found.cloned().ok_or(StoreError::NotFound("agent version"))
+    }
+
+    async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>> {
+        let tables = self.tables();
+        let mut latest = BTreeMap::new();
+        for agent in tables.agents.values() {
+            if agent.tenant == *tenant && !tables.deleted_agents.contains(&agent.id) {
+                latest.insert(agent.name.clone(), agent.clone());
+            }
+        }
+        Ok(latest.into_values().collect())
+    }
+
+    async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>> {
+        let mut tables = self.tables();
+        let latest = tables.versions(tenant, name).next_back();
+        let id = latest.ok_or(StoreError::NotFound("agent"))?.id;
+        tables.deleted_agents.insert(id);
+        let theirs = tables.sessions.values().filter(|row| row.record.agent == id);
+        let going_on = theirs.filter(|row| row.session.status() != Status::Ended);
+        Ok(going_on.map(|row| row.record.id).collect())
+    }
+
+    async fn create_session(&self, new: &NewSession) -> Result<Fence> {
+        new.check()?;
+        for entry in &new.entries {
+            entry_json(entry)?;
+        }
+        let mut tables = self.tables();
+        let agent = (new.record.agent, new.record.agent_version);
+        let deployed = tables.agents.get(&agent).is_some_and(|agent| {
+            agent.tenant == new.record.tenant && !tables.deleted_agents.contains(&agent.id)
+        });
+        if !deployed {
+            return Err(StoreError::NotFound("agent"));
+        }
+        if tables.sessions.contains_key(&new.record.id) {
+            return Err(StoreError::Exists("session"));
+        }
+        tables.check_receipt(new.receipt.as_ref())?;
+        tables.keep_receipt(new.receipt.as_ref());
+        let fence = Fence::new(1);
+        let row = Row {
+            record: new.record.clone(),
+            session: new.session.clone(),
+            due_at: new.due_at,
+            fence,
+            log: new.entries.clone(),
+            runs: BTreeMap::new(),
+        };
+        tables.sessions.insert(new.record.id, row);
+        Ok(fence)
+    }
+
+    async fn claim_session(&self, id: SessionId, _owner: OwnerId) -> Result<Claimed> {
+        let mut tables = self.tables();
+        let row = tables.sessions.get_mut(&id).ok_or(StoreError::NotFound("session"))?;
+        row.fence = row.fence.next();
+        Ok(Claimed { record: row.record.clone(), session: row.session.clone(), fence: row.fence })
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<()> {
+        commit.check()?;
+        for entry in &commit.entries {
+            entry_json(entry)?;
+        }
+        let id = commit.session.id();
+        let mut tables = self.tables();
+        let row = tables.row(id)?;
+        if row.fence != commit.fence {
+            return Err(StoreError::Fenced { session: id, held: commit.fence });
+        }
+        if row.session.last_seq() != commit.expected_seq {
+            return Err(StoreError::Conflict { session: id, expected: commit.expected_seq });
+        }
+        tables.check_receipt(commit.receipt.as_ref())?;
+        let mut added = BTreeSet::new();
+        for item in &commit.outbox {
+            if tables.outbox.contains_key(&item.id) || !added.insert(item.id) {
+                return Err(StoreError::Exists("outbox task"));
+            }
+        }
+        let mut runs = row.runs.clone();
+        for change in &commit.runs {
+            apply_run_change(&mut runs, id, change)?;
+        }
+
+        // Nothing fails from here on.
+        let row = tables.sessions.get_mut(&id).expect("the row was found above");
+        row.session = commit.session.clone();
+        row.due_at = commit.due_at;
+        row.log.extend(commit.entries.iter().cloned());
+        row.runs = runs;
+        if let Some(settings) = &commit.settings {
+            row.record.settings = settings.clone();
+        }
+        for item in &commit.outbox {
+            let available_at = item.ready_at;
+            let row = OutboxRow { item: item.clone(), attempt: 0, available_at };
+            tables.outbox.insert(item.id, row);
+        }
+        tables.keep_receipt(commit.receipt.as_ref());
+        Ok(())
+    }
+
+    async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<StoredSession> {
+        let tables = self.tables();
+        let row = tables.row(id)?;
+        if row.record.tenant != *tenant || !tables.is_visible(row) {
+            return Err(StoreError::NotFound("session"));
+        }
+        Ok(stored(row))
+    }
+
+    async fn sessions(
+        &self,
+        tenant: &TenantId,
+        filter: &SessionFilter,
+        page: &PageRequest,
+    ) -> Result<Vec<StoredSession>> {
+        let tables = self.tables();
+        let rest = tables
+            .matching(tenant, filter)
+            .filter(|row| page.after.is_none_or(|after| row.record.id < after));
+        Ok(rest.skip(page.offset as usize).take(page.limit as usize).map(stored).collect())
+    }
+
+    async fn count_sessions(&self, tenant: &TenantId, filter: &SessionFilter) -> Result<u64> {
+        Ok(self.tables().matching(tenant, filter).count() as u64)
+    }
+
+    async fn unsettled_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionId>> {
+        let tables = self.tables();
+        let unsettled = tables.sessions_after(after).filter(|row| !row.session.is_at_rest());
+        Ok(unsettled.take(limit as usize).map(|row| row.record.id).collect())
+    }
+
+    async fn frozen_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<(SessionId, Incarnation)>> {
+        let tables = self.tables();
+        let frozen = tables
+            .sessions_after(after)
+            .filter(|row| matches!(row.session.sandbox(), Sandbox::Frozen { .. }));
+        let pairs = frozen.map(|row| (row.record.id, row.session.incarnation()));
+        Ok(pairs.take(limit as usize).collect())
+    }
+
+    async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {
+        let tables = self.tables();
+        let due = tables.sessions.values().filter_map(|row| Some((row.due_at?, row.record.id)));
+        let mut due: Vec<_> = due.filter(|(at, _)| *at <= now).collect();
+        due.sort_unstable();
+        Ok(due.into_iter().take(limit as usize).map(|(_, id)| id).collect())
+    }
+
+    async fn expected_incarnation(&self, id: SessionId) -> Result<Option<Incarnation>> {
+        let tables = self.tables();
+        let row = tables.sessions.get(&id);
+        let running = row.filter(|row| row.session.sandbox() != Sandbox::None);
+        Ok(running.map(|row| row.session.incarnation()))
+    }
+
+    async fn events_after(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<LogEntry>> {
+        let tables = self.tables();
+        let log = tables.row(session)?.log.iter().filter(|entry| entry.seq > after);
+        Ok(log.take(limit as usize).cloned().collect())
+    }
+
+    async fn messages_after(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<LogEntry>> {
+        let tables = self.tables();
+        let log = tables.row(session)?.log.iter().filter(|entry| entry.seq > after);
+        let messages = log.filter(|entry| entry.entry.role().is_some());
+        Ok(messages.take(limit as usize).cloned().collect())
+    }
+
+    async fn run(&self, session: SessionId, run: RunId) -> Result<RunRecord> {
+        let tables = self.tables();
+        tables.row(session)?.runs.get(&run).cloned().ok_or(StoreError::NotFound("run"))
+    }
+
+    async fn runs(&self, session: SessionId, limit: u32) -> Result<Vec<RunRecord>> {
+        let tables = self.tables();
+        let mut runs: Vec<_> = tables.row(session)?.runs.values().cloned().collect();
+        runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.prompt_seq));
+        runs.truncate(limit as usize);
+        Ok(runs)
+    }
+
+    async fn prompt(&self, session: SessionId, run: RunId) -> Result<Json> {
+        let tables = self.tables();
+        let mut newest_first = tables.row(session)?.log.iter().rev();
+        let prompt = newest_first.find_map(|entry| {
+            if let Entry::Prompt { run: of, content } = &entry.entry
+                && *of == run
+            {
+                return Some(content.clone());
+            }
+            None
+        });
+        prompt.ok_or(StoreError::NotFound("run"))
+    }
+
+    async fn usage(&self, tenant: &TenantId, filter: &UsageFilter) -> Result<UsageTotals> {
+        let tables = self.tables();
+        let rows = tables.sessions.values().filter(|row| {
+            row.record.tenant == *tenant
+                && filter.session.is_none_or(|id| row.record.id == id)
+                && filter.agent.as_ref().is_none_or(|agent| row.record.agent_name == *agent)
+        });
+        let mut totals = UsageTotals::default();
+        for run in rows.flat_map(|row| row.runs.values()) {
+            let Some(ended_at) = run.ended_at else { continue };
+            if filter.from.is_some_and(|from| ended_at < from)
+                || filter.until.is_some_and(|until| ended_at >= until)
+            {
+                continue;
+            }
+            totals.runs += 1;
+            let sum = &mut totals.usage;
+            sum.input_tokens += run.usage.input_tokens;
+            sum.output_tokens += run.usage.output_tokens;
+            sum.cache_creation_tokens += run.usage.cache_creation_tokens;
+            sum.cache_read_tokens += run.usage.cache_read_tokens;
+            sum.tool_calls += run.usage.tool_calls;
+            sum.cost_micro_usd += run.usage.cost_micro_usd;
+        }
+        Ok(totals)
+    }
+
+    async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {
+        Ok(self.tables().receipts.get(key).cloned())
+    }
+
+    async fn purge_receipts(&self, before: Timestamp) -> Result<u64> {
+        let mut tables = self.tables();
+        let had = tables.receipts.len();
+        tables.receipts.retain(|_, receipt| receipt.at >= before);
+        Ok((had - tables.receipts.len()) as u64)
+    }
+
+    async fn claim_outbox(
+        &self,
+        topic: &str,
+        now: Timestamp,
+        leased_until: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<OutboxTask>> {
+        let mut tables = self.tables();
+        let ready = tables
+            .outbox
+            .values_mut()
+            .filter(|row| row.item.topic == topic && row.available_at <= now);
+        let mut ready: Vec<_> = ready.collect();
+        ready.sort_unstable_by_key(|row| (row.available_at, row.item.id));
+        ready.truncate(limit as usize);
+        let take = |row: &mut OutboxRow| {
+            row.attempt += 1;
+            row.available_at = leased_until;
+            OutboxTask { item: row.item.clone(), attempt: row.attempt }
+        };
+        Ok(ready.into_iter().map(take).collect())
+    }
+
+    async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()> {
+        let mut tables = self.tables();
+        tables.outbox_attempt(id, attempt)?;
+        tables.outbox.remove(&id);
+        Ok(())
+    }
+
+    async fn retry_outbox(&self, id: OutboxId, attempt: u32, ready_at: Timestamp) -> Result<()> {
+        let mut tables = self.tables();
+        tables.outbox_attempt(id, attempt)?.available_at = ready_at;
+        Ok(())
+    }
+}

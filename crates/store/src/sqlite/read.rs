@@ -1,0 +1,217 @@
+//! The reads, on any connection.
+
+use ash_core::entry::Entry;
+use ash_core::id::{AgentName, RunId, SessionId, TenantId};
+use ash_core::json::Json;
+use ash_core::number::{AgentVersion, Incarnation, Seq};
+use ash_core::session::{LogEntry, Status};
+use ash_core::time::Timestamp;
+use rusqlite::{Connection, Params, Row, params};
+
+use super::rows::{self, SessionRow, number};
+use super::sql;
+use crate::model::{
+    PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, StoredSession, Tenant, UsageFilter,
+    UsageTotals,
+};
+use crate::{Agent, Result, StoreError};
+
+pub(super) fn tenant(db: &Connection, id: &TenantId) -> Result<Tenant> {
+    one(db, sql::TENANT, [id.as_str()], rows::tenant, "tenant")
+}
+
+pub(super) fn agent(db: &Connection, tenant: &TenantId, name: &AgentName) -> Result<Agent> {
+    one(db, sql::AGENT, [tenant.as_str(), name.as_str()], rows::agent, "agent")
+}
+
+pub(super) fn agent_version(
+    db: &Connection,
+    tenant: &TenantId,
+    name: &AgentName,
+    version: AgentVersion,
+) -> Result<Agent> {
+    let values = params![tenant.as_str(), name.as_str(), version.get()];
+    one(db, sql::AGENT_VERSION, values, rows::agent, "agent version")
+}
+
+pub(super) fn session(db: &Connection, tenant: &TenantId, id: SessionId) -> Result<StoredSession> {
+    let values = params![id.to_string(), tenant.as_str()];
+    one(db, sql::SESSION, values, SessionRow::of, "session")?.decode()
+}
+
+pub(super) fn sessions(
+    db: &Connection,
+    tenant: &TenantId,
+    filter: &SessionFilter,
+    page: &PageRequest,
+) -> Result<Vec<StoredSession>> {
+    let after = page.after.map(|id| id.to_string());
+    let values = params![
+        tenant.as_str(),
+        after.as_deref().unwrap_or(sql::AFTER_EVERY_ID),
+        filter.agent.as_ref().map(AgentName::as_str),
+        filter.status.map(Status::as_str),
+        page.limit,
+        page.offset,
+    ];
+    list(db, sql::SESSIONS, values, |row| SessionRow::of(row)?.decode())
+}
+
+pub(super) fn count_sessions(
+    db: &Connection,
+    tenant: &TenantId,
+    filter: &SessionFilter,
+) -> Result<u64> {
+    let agent = filter.agent.as_ref().map(AgentName::as_str);
+    let values = params![tenant.as_str(), agent, filter.status.map(Status::as_str)];
+    one(db, sql::COUNT_SESSIONS, values, |row| rows::count(row, 0), "count")
+}
+
+pub(super) fn unsettled_sessions(
+    db: &Connection,
+    after: Option<SessionId>,
+    limit: u32,
+) -> Result<Vec<SessionId>> {
+    let after = after.map(|id| id.to_string());
+    let values = params![after.as_deref().unwrap_or(sql::BEFORE_EVERY_ID), limit];
+    list(db, sql::UNSETTLED_SESSIONS, values, rows::session_id)
+}
+
+pub(super) fn frozen_sessions(
+    db: &Connection,
+    after: Option<SessionId>,
+    limit: u32,
+) -> Result<Vec<(SessionId, Incarnation)>> {
+    let after = after.map(|id| id.to_string());
+    let values = params![after.as_deref().unwrap_or(sql::BEFORE_EVERY_ID), limit];
+    list(db, sql::FROZEN_SESSIONS, values, |row| {
+        Ok((rows::session_id(row)?, Incarnation::new(row.get(1)?)))
+    })
+}
+
+pub(super) fn due_sessions(db: &Connection, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {
+    list(db, sql::DUE_SESSIONS, params![now.as_millis(), limit], rows::session_id)
+}
+
+pub(super) fn expected_incarnation(db: &Connection, id: SessionId) -> Result<Option<Incarnation>> {
+    let incarnation = |row: &Row<'_>| Ok(Incarnation::new(row.get(0)?));
+    maybe(db, sql::EXPECTED_INCARNATION, [id.to_string()], incarnation)
+}
+
+/// Entries of a log by one of the two statements that select them.
+pub(super) fn log_after(
+    db: &Connection,
+    statement: &str,
+    session: SessionId,
+    after: Seq,
+    limit: u32,
+) -> Result<Vec<LogEntry>> {
+    let id = session.to_string();
+    let entries = list(db, statement, params![id, number(after.get()), limit], rows::log_entry)?;
+    if entries.is_empty() {
+        must_exist(db, &id)?;
+    }
+    Ok(entries)
+}
+
+pub(super) fn run(db: &Connection, session: SessionId, run: RunId) -> Result<RunRecord> {
+    let id = session.to_string();
+    match maybe(db, sql::RUN, params![id, run.to_string()], rows::run)? {
+        Some(run) => Ok(run),
+        None => Err(must_exist(db, &id).err().unwrap_or(StoreError::NotFound("run"))),
+    }
+}
+
+pub(super) fn runs(db: &Connection, session: SessionId, limit: u32) -> Result<Vec<RunRecord>> {
+    let id = session.to_string();
+    let runs = list(db, sql::RUNS, params![id, limit], rows::run)?;
+    if runs.is_empty() {
+        must_exist(db, &id)?;
+    }
+    Ok(runs)
+}
+
+pub(super) fn prompt(db: &Connection, session: SessionId, run: RunId) -> Result<Json> {
+    let id = session.to_string();
+    let found = maybe(db, sql::PROMPT, params![id, run.to_string()], rows::log_entry)?;
+    match found.map(|found| found.entry) {
+        Some(Entry::Prompt { content, .. }) => Ok(content),
+        Some(_) => Err(super::fault::damaged("entry", "its kind is not the kind of its column")),
+        None => Err(must_exist(db, &id).err().unwrap_or(StoreError::NotFound("run"))),
+    }
+}
+
+/// Sessions are never removed, so whatever was found or missed before is still so.
+fn must_exist(db: &Connection, session: &str) -> Result<()> {
+    one(db, sql::FENCE, [session], |_| Ok(()), "session")
+}
+
+pub(super) fn usage(
+    db: &Connection,
+    tenant: &TenantId,
+    filter: &UsageFilter,
+) -> Result<UsageTotals> {
+    let values = params![
+        tenant.as_str(),
+        filter.session.map(|id| id.to_string()),
+        filter.agent.as_ref().map(AgentName::as_str),
+        filter.from.map(Timestamp::as_millis),
+        filter.until.map(Timestamp::as_millis),
+    ];
+    one(db, sql::USAGE, values, rows::totals, "usage")
+}
+
+pub(super) fn receipt(db: &Connection, key: &ReceiptKey) -> Result<Option<Receipt>> {
+    let values = params![key.tenant.as_str(), key.route, key.key];
+    maybe(db, sql::RECEIPT, values, |row| rows::receipt(row, key.clone()))
+}
+
+/// What is wrong with the database, a line each.
+pub(super) fn integrity(db: &Connection) -> Result<Vec<String>> {
+    let mut faults = list(db, sql::INTEGRITY, [], |row| Ok(row.get::<_, String>(0)?))?;
+    faults.retain(|line| line != "ok");
+    let dangling = |row: &Row<'_>| {
+        let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
+        Ok(format!("a row of {table} refers to a row of {parent} that is not there"))
+    };
+    faults.extend(list(db, sql::DANGLING_REFERENCES, [], dangling)?);
+    let broken = |row: &Row<'_>| {
+        let (id, last): (String, i64) = (row.get(0)?, row.get(1)?);
+        let (entries, end): (i64, i64) = (row.get(2)?, row.get(3)?);
+        Ok(format!(
+            "session {id} should have a log of {last} entries; there are {entries}, up to {end}"
+        ))
+    };
+    faults.extend(list(db, sql::BROKEN_LOGS, [], broken)?);
+    Ok(faults)
+}
+
+/// All rows of a statement.
+pub(super) fn list<T>(
+    db: &Connection,
+    statement: &str,
+    values: impl Params,
+    read: impl FnMut(&Row<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    db.prepare_cached(statement)?.query_and_then(values, read)?.collect()
+}
+
+/// The first row of a statement, or `NotFound`.
+pub(super) fn one<T>(
+    db: &Connection,
+    statement: &str,
+    values: impl Params,
+    read: impl FnMut(&Row<'_>) -> Result<T>,
+    what: &'static str,
+) -> Result<T> {
+    maybe(db, statement, values, read)?.ok_or(StoreError::NotFound(what))
+}
+
+fn maybe<T>(
+    db: &Connection,
+    statement: &str,
+    values: impl Params,
+    read: impl FnMut(&Row<'_>) -> Result<T>,
+) -> Result<Option<T>> {
+    db.prepare_cached(statement)?.query_and_then(values, read)?.next().transpose()
+}

@@ -1,0 +1,273 @@
+//! Every statement that is run on a migrated database. A test prepares each of them.
+//!
+//! Nothing is put together at run time. An optional filter reads `(?1 IS NULL OR col = ?1)`; an
+//! optional bound is given as a value beyond every id, because a range that may be absent would
+//! not be looked up in an index.
+
+macro_rules! statements {
+    ($($(#[$doc:meta])* $name:ident = $sql:literal;)*) => {
+        $($(#[$doc])* pub(super) const $name: &str = $sql;)*
+
+        #[cfg(test)]
+        const ALL: &[(&str, &str)] = &[$((stringify!($name), $sql)),*];
+    };
+}
+
+/// Sorts before every id.
+pub(super) const BEFORE_EVERY_ID: &str = "";
+/// Sorts after every id: ids are made of digits, letters and hyphens.
+pub(super) const AFTER_EVERY_ID: &str = "~";
+
+statements! {
+    // The group that is being committed, and one operation in it.
+    BEGIN = "BEGIN IMMEDIATE";
+    COMMIT = "COMMIT";
+    ROLLBACK = "ROLLBACK";
+    SAVEPOINT = "SAVEPOINT operation";
+    RELEASE = "RELEASE operation";
+    ROLLBACK_TO = "ROLLBACK TO operation";
+    CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)";
+
+    INSERT_TENANT =
+        "INSERT INTO tenant (id, created_at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    TENANT = "SELECT id, created_at FROM tenant WHERE id = ?1";
+    TENANTS = "SELECT id, created_at FROM tenant ORDER BY id";
+
+    INSERT_API_KEY =
+        "INSERT INTO api_key (id, tenant_id, hash, prefix, label, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+    API_KEY_BY_HASH =
+        "SELECT id, tenant_id, hash, prefix, label, created_at FROM api_key WHERE hash = ?1";
+    API_KEYS =
+        "SELECT id, tenant_id, hash, prefix, label, created_at FROM api_key
+         WHERE tenant_id = ?1 ORDER BY id";
+    DELETE_API_KEY = "DELETE FROM api_key WHERE tenant_id = ?1 AND id = ?2";
+
+    INSERT_CREDENTIAL =
+        "INSERT INTO credential (id, tenant_id, kind, label, sealed, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+    CREDENTIAL =
+        "SELECT id, tenant_id, kind, label, sealed, created_at FROM credential
+         WHERE tenant_id = ?1 AND id = ?2";
+    CREDENTIALS =
+        "SELECT id, tenant_id, kind, label, sealed, created_at FROM credential
+         WHERE tenant_id = ?1 ORDER BY id";
+    DELETE_CREDENTIAL = "DELETE FROM credential WHERE tenant_id = ?1 AND id = ?2";
+
+    INSERT_AGENT =
+        "INSERT INTO agent (id, tenant_id, name, latest_version, created_at)
+         VALUES (?1, ?2, ?3, 0, ?4) ON CONFLICT DO NOTHING";
+    LIVING_AGENT =
+        "SELECT id FROM agent WHERE tenant_id = ?1 AND name = ?2 AND deleted = 0";
+    RAISE_AGENT_VERSION =
+        "UPDATE agent SET latest_version = latest_version + 1 WHERE id = ?1
+         RETURNING latest_version";
+    INSERT_AGENT_VERSION =
+        "INSERT INTO agent_version (agent_id, version, definition, created_at)
+         VALUES (?1, ?2, ?3, ?4)";
+    AGENT =
+        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.created_at, v.created_at
+         FROM agent a JOIN agent_version v
+           ON v.agent_id = a.id AND v.version = a.latest_version
+         WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0";
+    AGENT_VERSION =
+        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.created_at, v.created_at
+         FROM agent a JOIN agent_version v ON v.agent_id = a.id
+         WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0 AND v.version = ?3";
+    AGENTS =
+        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.created_at, v.created_at
+         FROM agent a JOIN agent_version v
+           ON v.agent_id = a.id AND v.version = a.latest_version
+         WHERE a.tenant_id = ?1 AND a.deleted = 0 ORDER BY a.name";
+    DELETE_AGENT =
+        "UPDATE agent SET deleted = 1 WHERE tenant_id = ?1 AND name = ?2 AND deleted = 0
+         RETURNING id";
+    SESSIONS_GOING_ON =
+        "SELECT id FROM session WHERE agent_id = ?1 AND status <> 'ended' ORDER BY id";
+    IS_DEPLOYED =
+        "SELECT 1 FROM agent a JOIN agent_version v ON v.agent_id = a.id
+         WHERE a.id = ?1 AND v.version = ?2 AND a.tenant_id = ?3 AND a.deleted = 0";
+
+    INSERT_SESSION =
+        "INSERT INTO session (id, tenant_id, agent_id, agent_version, agent_name, parent_id,
+            created_at, owner, fence, last_seq, status, sandbox, at_rest, incarnation, due_at,
+            machine)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+         ON CONFLICT DO NOTHING";
+    PUT_SETTINGS =
+        "INSERT INTO session_settings (session_id, settings) VALUES (?1, ?2)
+         ON CONFLICT (session_id) DO UPDATE SET settings = excluded.settings";
+    RAISE_FENCE =
+        "UPDATE session SET fence = fence + 1, owner = ?2 WHERE id = ?1 RETURNING fence";
+    /// The guard of every commit: it changes the row only under the fence and on the end of the
+    /// log that the decision was made on.
+    COMMIT_SESSION =
+        "UPDATE session SET last_seq = ?4, status = ?5, sandbox = ?6, at_rest = ?7,
+            incarnation = ?8, due_at = ?9, machine = ?10
+         WHERE id = ?1 AND fence = ?2 AND last_seq = ?3";
+    FENCE = "SELECT fence FROM session WHERE id = ?1";
+    CLAIMED_SESSION =
+        "SELECT s.id, s.tenant_id, s.agent_id, s.agent_name, s.agent_version, s.parent_id,
+            s.created_at, t.settings, s.machine
+         FROM session s JOIN session_settings t ON t.session_id = s.id WHERE s.id = ?1";
+    SESSION =
+        "SELECT s.id, s.tenant_id, s.agent_id, s.agent_name, s.agent_version, s.parent_id,
+            s.created_at, t.settings, s.machine
+         FROM session s JOIN session_settings t ON t.session_id = s.id
+            JOIN agent a ON a.id = s.agent_id
+         WHERE s.id = ?1 AND s.tenant_id = ?2 AND a.deleted = 0";
+    SESSIONS =
+        "SELECT s.id, s.tenant_id, s.agent_id, s.agent_name, s.agent_version, s.parent_id,
+            s.created_at, t.settings, s.machine
+         FROM session s JOIN session_settings t ON t.session_id = s.id
+            JOIN agent a ON a.id = s.agent_id
+         WHERE s.tenant_id = ?1 AND s.id < ?2 AND a.deleted = 0
+            AND (?3 IS NULL OR s.agent_name = ?3) AND (?4 IS NULL OR s.status = ?4)
+         ORDER BY s.id DESC LIMIT ?5 OFFSET ?6";
+    COUNT_SESSIONS =
+        "SELECT COUNT(*) FROM session s JOIN agent a ON a.id = s.agent_id
+         WHERE s.tenant_id = ?1 AND a.deleted = 0
+            AND (?2 IS NULL OR s.agent_name = ?2) AND (?3 IS NULL OR s.status = ?3)";
+    UNSETTLED_SESSIONS =
+        "SELECT id FROM session WHERE at_rest = 0 AND id > ?1 ORDER BY id LIMIT ?2";
+    FROZEN_SESSIONS =
+        "SELECT id, incarnation FROM session WHERE sandbox = 'frozen' AND id > ?1
+         ORDER BY id LIMIT ?2";
+    DUE_SESSIONS =
+        "SELECT id FROM session WHERE due_at IS NOT NULL AND due_at <= ?1
+         ORDER BY due_at, id LIMIT ?2";
+    EXPECTED_INCARNATION =
+        "SELECT incarnation FROM session WHERE id = ?1 AND sandbox <> 'none'";
+
+    INSERT_EVENT =
+        "INSERT INTO event (session_id, seq, at, kind, run_id, role, body)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    EVENTS_AFTER =
+        "SELECT seq, at, body FROM event WHERE session_id = ?1 AND seq > ?2
+         ORDER BY seq LIMIT ?3";
+    /// The index is named because the planner thinks the primary key just as good. It is not:
+    /// between two messages there may be thousands of entries.
+    MESSAGES_AFTER =
+        "SELECT seq, at, body FROM event INDEXED BY event_message
+         WHERE session_id = ?1 AND seq > ?2 AND role IS NOT NULL ORDER BY seq LIMIT ?3";
+    PROMPT =
+        "SELECT seq, at, body FROM event INDEXED BY event_message
+         WHERE session_id = ?1 AND role IS NOT NULL AND run_id = ?2 AND kind = 'prompt'
+         ORDER BY seq DESC LIMIT 1";
+
+    ACCEPT_RUN =
+        "INSERT INTO run (session_id, id, status, prompt_seq, accepted_at)
+         VALUES (?1, ?2, 'queued', ?3, ?4) ON CONFLICT DO NOTHING";
+    START_RUN =
+        "UPDATE run SET status = 'running', turn = ?3, parent_turn = ?4, started_at = ?5
+         WHERE session_id = ?1 AND id = ?2";
+    PROGRESS_RUN =
+        "UPDATE run SET phase = ?3, round = ?4 WHERE session_id = ?1 AND id = ?2";
+    END_RUN =
+        "UPDATE run SET status = ?3, stop_reason = ?4, failure_code = ?5, failure_message = ?6,
+            input_tokens = ?7, output_tokens = ?8, cache_creation_tokens = ?9,
+            cache_read_tokens = ?10, tool_calls = ?11, cost_micro_usd = ?12, ended_at = ?13
+         WHERE session_id = ?1 AND id = ?2";
+    RUN =
+        "SELECT session_id, id, status, prompt_seq, turn, parent_turn, phase, round, stop_reason,
+            failure_code, failure_message, input_tokens, output_tokens, cache_creation_tokens,
+            cache_read_tokens, tool_calls, cost_micro_usd, accepted_at, started_at, ended_at
+         FROM run WHERE session_id = ?1 AND id = ?2";
+    RUNS =
+        "SELECT session_id, id, status, prompt_seq, turn, parent_turn, phase, round, stop_reason,
+            failure_code, failure_message, input_tokens, output_tokens, cache_creation_tokens,
+            cache_read_tokens, tool_calls, cost_micro_usd, accepted_at, started_at, ended_at
+         FROM run WHERE session_id = ?1 ORDER BY prompt_seq DESC LIMIT ?2";
+    USAGE =
+        "SELECT COUNT(*), COALESCE(SUM(r.input_tokens), 0), COALESCE(SUM(r.output_tokens), 0),
+            COALESCE(SUM(r.cache_creation_tokens), 0), COALESCE(SUM(r.cache_read_tokens), 0),
+            COALESCE(SUM(r.tool_calls), 0), COALESCE(SUM(r.cost_micro_usd), 0)
+         FROM run r JOIN session s ON s.id = r.session_id
+         WHERE s.tenant_id = ?1 AND r.ended_at IS NOT NULL
+            AND (?2 IS NULL OR s.id = ?2) AND (?3 IS NULL OR s.agent_name = ?3)
+            AND (?4 IS NULL OR r.ended_at >= ?4) AND (?5 IS NULL OR r.ended_at < ?5)";
+
+    INSERT_RECEIPT =
+        "INSERT INTO receipt (tenant_id, route, request_key, body_digest, answer, at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+    RECEIPT =
+        "SELECT body_digest, answer, at FROM receipt
+         WHERE tenant_id = ?1 AND route = ?2 AND request_key = ?3";
+    PURGE_RECEIPTS = "DELETE FROM receipt WHERE at < ?1";
+
+    INSERT_OUTBOX =
+        "INSERT INTO outbox (id, topic, payload, ready_at, available_at, attempt)
+         VALUES (?1, ?2, ?3, ?4, ?4, 0) ON CONFLICT DO NOTHING";
+    READY_OUTBOX =
+        "SELECT id, topic, payload, ready_at, attempt FROM outbox
+         WHERE topic = ?1 AND available_at <= ?2 ORDER BY available_at, id LIMIT ?3";
+    LEASE_OUTBOX =
+        "UPDATE outbox SET attempt = attempt + 1, available_at = ?2 WHERE id = ?1";
+    FINISH_OUTBOX = "DELETE FROM outbox WHERE id = ?1 AND attempt = ?2";
+    RETRY_OUTBOX =
+        "UPDATE outbox SET available_at = ?3 WHERE id = ?1 AND attempt = ?2";
+
+    // What an operator asks after an accident.
+    INTEGRITY = "PRAGMA integrity_check";
+    DANGLING_REFERENCES = "PRAGMA foreign_key_check";
+    BROKEN_LOGS =
+        "SELECT s.id, s.last_seq, COUNT(e.seq), COALESCE(MAX(e.seq), 0)
+         FROM session s LEFT JOIN event e ON e.session_id = s.id
+         GROUP BY s.id, s.last_seq
+         HAVING COUNT(e.seq) <> s.last_seq OR COALESCE(MAX(e.seq), 0) <> s.last_seq";
+}
+
+#[cfg(test)]
+mod test {
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::sqlite::migrate;
+
+    fn migrated() -> Connection {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate::apply(&mut connection).unwrap();
+        connection
+    }
+
+    #[test]
+    fn every_statement_prepares_on_a_migrated_database() {
+        let connection = migrated();
+        for (name, sql) in ALL {
+            if let Err(error) = connection.prepare(sql) {
+                panic!("{name} does not prepare: {error}");
+            }
+        }
+    }
+
+    /// How SQLite means to run a statement, one line per step.
+    fn plan(sql: &str) -> String {
+        let connection = migrated();
+        let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let parameters = explain.parameter_count();
+        let nulls = rusqlite::params_from_iter(vec![rusqlite::types::Null; parameters]);
+        let steps = explain.query_map(nulls, |row| row.get::<_, String>(3)).unwrap();
+        steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn what_is_asked_often_is_looked_up_in_an_index() {
+        for (sql, index) in [
+            (SESSIONS, "session_by_tenant"),
+            (SESSIONS_GOING_ON, "session_by_agent"),
+            (UNSETTLED_SESSIONS, "session_unsettled"),
+            (FROZEN_SESSIONS, "session_frozen"),
+            (DUE_SESSIONS, "session_due"),
+            (EVENTS_AFTER, "PRIMARY KEY (session_id=? AND seq>?)"),
+            (MESSAGES_AFTER, "event_message"),
+            (PROMPT, "event_message"),
+            (RUNS, "run_by_prompt"),
+            (READY_OUTBOX, "outbox_by_topic"),
+            (PURGE_RECEIPTS, "receipt_by_age"),
+        ] {
+            let plan = plan(sql);
+            assert!(plan.contains(index), "{sql}\nis not looked up in {index}:\n{plan}");
+            assert!(!plan.contains("TEMP B-TREE"), "{sql}\nis sorted:\n{plan}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The trait, method by method: each write goes to the writer, each read to the readers.
+
+use ash_core::id::{
+    AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
+};
+use ash_core::json::Json;
+use ash_core::number::{AgentVersion, Fence, Incarnation, Seq};
+use ash_core::session::LogEntry;
+use ash_core::time::Timestamp;
+use async_trait::async_trait;
+
+use super::draft::{CommitDraft, SessionDraft};
+use super::{SqliteStore, read, rows, sql, write};
+use crate::model::{
+    Agent, ApiKey, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession, OutboxTask,
+    PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, StoredSession, Tenant, UsageFilter,
+    UsageTotals,
+};
+use crate::{Result, Store};
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn create_tenant(&self, tenant: &Tenant) -> Result<()> {
+        let tenant = tenant.clone();
+        self.writer.perform(move |db| write::create_tenant(db, &tenant)).await
+    }
+
+    async fn tenant(&self, id: &TenantId) -> Result<Tenant> {
+        let id = id.clone();
+        self.readers.perform(move |db| read::tenant(db, &id)).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>> {
+        self.readers.perform(|db| read::list(db, sql::TENANTS, [], rows::tenant)).await
+    }
+
+    async fn create_api_key(&self, key: &ApiKey) -> Result<()> {
+        let key = key.clone();
+        self.writer.perform(move |db| write::create_api_key(db, &key)).await
+    }
+
+    async fn api_key_by_hash(&self, hash: &KeyHash) -> Result<ApiKey> {
+        let hash = hash.0;
+        let found =
+            move |db: &_| read::one(db, sql::API_KEY_BY_HASH, [hash], rows::api_key, "API key");
+        self.readers.perform(found).await
+    }
+
+    async fn api_keys(&self, tenant: &TenantId) -> Result<Vec<ApiKey>> {
+        let tenant = tenant.clone();
+        let theirs = move |db: &_| read::list(db, sql::API_KEYS, [tenant.as_str()], rows::api_key);
+        self.readers.perform(theirs).await
+    }
+
+    async fn revoke_api_key(&self, tenant: &TenantId, id: ApiKeyId) -> Result<()> {
+        let names = [tenant.to_string(), id.to_string()];
+        let revoke = move |db: &_| write::change_one(db, sql::DELETE_API_KEY, names, "API key");
+        self.writer.perform(revoke).await
+    }
+
+    async fn create_credential(&self, credential: &Credential) -> Result<()> {
+        let credential = credential.clone();
+        self.writer.perform(move |db| write::create_credential(db, &credential)).await
+    }
+
+    async fn credential(&self, tenant: &TenantId, id: CredentialId) -> Result<Credential> {
+        let names = [tenant.to_string(), id.to_string()];
+        let found =
+            move |db: &_| read::one(db, sql::CREDENTIAL, names, rows::credential, "credential");
+        self.readers.perform(found).await
+    }
+
+    async fn credentials(&self, tenant: &TenantId) -> Result<Vec<Credential>> {
+        let tenant = tenant.clone();
+        let theirs =
+            move |db: &_| read::list(db, sql::CREDENTIALS, [tenant.as_str()], rows::credential);
+        self.readers.perform(theirs).await
+    }
+
+    async fn delete_credential(&self, tenant: &TenantId, id: CredentialId) -> Result<()> {
+        let names = [tenant.to_string(), id.to_string()];
+        let delete =
+            move |db: &_| write::change_one(db, sql::DELETE_CREDENTIAL, names, "credential");
+        self.writer.perform(delete).await
+    }
+
+    async fn deploy_agent(&self, version: &NewAgentVersion) -> Result<Agent> {
+        let version = version.clone();
+        self.writer.perform(move |db| write::deploy_agent(db, &version)).await
+    }
+
+    async fn agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Agent> {
+        let (tenant, name) = (tenant.clone(), name.clone());
+        self.readers.perform(move |db| read::agent(db, &tenant, &name)).await
+    }
+
+    async fn agent_version(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+        version: AgentVersion,
+    ) -> Result<Agent> {
+        let (tenant, name) = (tenant.clone(), name.clone());
+        self.readers.perform(move |db| read::agent_version(db, &tenant, &name, version)).await
+    }
+
+    async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>> {
+        let tenant = tenant.clone();
+        let theirs = move |db: &_| read::list(db, sql::AGENTS, [tenant.as_str()], rows::agent);
+        self.readers.perform(theirs).await
+    }
+
+    async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>> {
+        let (tenant, name) = (tenant.clone(), name.clone());
+        self.writer.perform(move |db| write::delete_agent(db, &tenant, &name)).await
+    }
+
+    async fn create_session(&self, session: &NewSession) -> Result<Fence> {
+        let draft = SessionDraft::of(session)?;
+        self.writer.perform(move |db| write::create_session(db, &draft)).await
+    }
+
+    async fn claim_session(&self, id: SessionId, owner: OwnerId) -> Result<Claimed> {
+        let claim = move |db: &_| write::claim_session(db, id, owner);
+        let (fence, row) = self.writer.perform(claim).await?;
+        row.decode_claimed(fence)
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<()> {
+        let draft = CommitDraft::of(commit)?;
+        self.writer.perform(move |db| write::commit(db, &draft)).await
+    }
+
+    async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<StoredSession> {
+        let tenant = tenant.clone();
+        self.readers.perform(move |db| read::session(db, &tenant, id)).await
+    }
+
+    async fn sessions(
+        &self,
+        tenant: &TenantId,
+        filter: &SessionFilter,
+        page: &PageRequest,
+    ) -> Result<Vec<StoredSession>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        self.readers.perform(move |db| read::sessions(db, &tenant, &filter, &page)).await
+    }
+
+    async fn count_sessions(&self, tenant: &TenantId, filter: &SessionFilter) -> Result<u64> {
+        let (tenant, filter) = (tenant.clone(), filter.clone());
+        self.readers.perform(move |db| read::count_sessions(db, &tenant, &filter)).await
+    }
+
+    async fn unsettled_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionId>> {
+        self.readers.perform(move |db| read::unsettled_sessions(db, after, limit)).await
+    }
+
+    async fn frozen_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<(SessionId, Incarnation)>> {
+        self.readers.perform(move |db| read::frozen_sessions(db, after, limit)).await
+    }
+
+    async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {
+        self.readers.perform(move |db| read::due_sessions(db, now, limit)).await
+    }
+
+    async fn expected_incarnation(&self, id: SessionId) -> Result<Option<Incarnation>> {
+        self.readers.perform(move |db| read::expected_incarnation(db, id)).await
+    }
+
+    async fn events_after(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<LogEntry>> {
+        let entries = move |db: &_| read::log_after(db, sql::EVENTS_AFTER, session, after, limit);
+        self.readers.perform(entries).await
+    }
+
+    async fn messages_after(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<LogEntry>> {
+        let messages =
+            move |db: &_| read::log_after(db, sql::MESSAGES_AFTER, session, after, limit);
+        self.readers.perform(messages).await
+    }
+
+    async fn run(&self, session: SessionId, run: RunId) -> Result<RunRecord> {
+        self.readers.perform(move |db| read::run(db, session, run)).await
+    }
+
+    async fn runs(&self, session: SessionId, limit: u32) -> Result<Vec<RunRecord>> {
+        self.readers.perform(move |db| read::runs(db, session, limit)).await
+    }
+
+    async fn prompt(&self, session: SessionId, run: RunId) -> Result<Json> {
+        self.readers.perform(move |db| read::prompt(db, session, run)).await
+    }
+
+    async fn usage(&self, tenant: &TenantId, filter: &UsageFilter) -> Result<UsageTotals> {
+        let (tenant, filter) = (tenant.clone(), filter.clone());
+        self.readers.perform(move |db| read::usage(db, &tenant, &filter)).await
+    }
+
+    async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {
+        let key = key.clone();
+        self.readers.perform(move |db| read::receipt(db, &key)).await
+    }
+
+    async fn purge_receipts(&self, before: Timestamp) -> Result<u64> {
+        self.writer.perform(move |db| write::purge_receipts(db, before)).await
+    }
+
+    async fn claim_outbox(
+        &self,
+        topic: &str,
+        now: Timestamp,
+        leased_until: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<OutboxTask>> {
+        let topic = topic.to_owned();
+        let claim = move |db: &_| write::claim_outbox(db, &topic, now, leased_until, limit);
+        self.writer.perform(claim).await
+    }
+
+    async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()> {
+        self.writer.perform(move |db| write::finish_outbox(db, id, attempt)).await
+    }
+
+    async fn retry_outbox(&self, id: OutboxId, attempt: u32, ready_at: Timestamp) -> Result<()> {
+        self.writer.perform(move |db| write::retry_outbox(db, id, attempt, ready_at)).await
+    }
+}

@@ -1,0 +1,236 @@
+//! The one thread that writes, and its group commit.
+//!
+//! ```text
+//!   callers ──► queue ──► BEGIN │ savepoint, operation, release │ … │ COMMIT ──► answers
+//!                               └── up to a bound, whatever waits ──┘
+//! ```
+//!
+//! A commit costs one wait for the disk, however much is in it. So the thread takes everything
+//! that has gathered while the disk was busy with the group before, and never waits for more: a
+//! lone caller has no delay, and the busier it gets the larger the groups grow. An operation that
+//! fails is rolled back to its savepoint and leaves its neighbors alone. Nobody is answered before
+//! the commit of their group has returned.
+//!
+//! When the group as a whole fails (the disk is full, say), nothing of it happened as far as the
+//! database will tell, and everybody in it gets a transient error: also those whose operation had
+//! been refused, because the refusal may rest on a neighbor's write that is gone.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::sql;
+use crate::{Result, StoreError};
+
+/// How many operations wait at the most; beyond it, callers wait to be let into the queue.
+const QUEUE_CAPACITY: usize = 1024;
+
+/// The handle of the thread. Dropping it lets the thread finish what is queued, and waits.
+pub(super) struct Writer {
+    /// Only `None` while the handle is being dropped, as is `thread`.
+    queue: Option<mpsc::Sender<Box<dyn Operation>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread. It commits up to `group_limit` operations at once.
+    pub(super) fn start(connection: Connection, group_limit: usize) -> io::Result<Self> {
+        let (queue, waiting) = mpsc::channel(QUEUE_CAPACITY);
+        let thread = thread::Builder::new()
+            .name("ash-store-writer".to_owned())
+            .spawn(move || write_groups(&connection, waiting, group_limit.max(1)))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// Has `write` done in a transaction; returns once it is durable. A caller that stops waiting
+    /// does not stop a write that is queued.
+    pub(super) async fn perform<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let operation = Pending { write: Some(write), result: None, answer };
+        let queue = self.queue.as_ref().ok_or_else(writer_is_gone)?;
+        queue.send(Box::new(operation)).await.map_err(|_| writer_is_gone())?;
+        answered.await.map_err(|_| writer_is_gone())?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // The thread ends when the queue is closed and empty.
+        self.queue = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that writes the database had panicked");
+        }
+    }
+}
+
+fn writer_is_gone() -> StoreError {
+    StoreError::Unavailable("the thread that writes the database is gone".into())
+}
+
+/// Something to be done inside a transaction, and somebody who waits for it.
+trait Operation: Send {
+    /// Does it. The error is handed back to be put down by [`refuse`](Self::refuse).
+    fn perform(&mut self, connection: &Connection) -> Result<()>;
+    /// Notes that it failed and was rolled back.
+    fn refuse(&mut self, error: StoreError);
+    /// Tells the caller, now that the group is durable.
+    fn answer(self: Box<Self>);
+    /// Tells the caller that nothing is known of the group.
+    fn fail(self: Box<Self>, error: StoreError);
+}
+
+struct Pending<T, F> {
+    /// Taken when it is done.
+    write: Option<F>,
+    /// There once it is done.
+    result: Option<Result<T>>,
+    answer: oneshot::Sender<Result<T>>,
+}
+
+impl<T, F> Operation for Pending<T, F>
+where
+    T: Send,
+    F: FnOnce(&Connection) -> Result<T> + Send,
+{
+    fn perform(&mut self, connection: &Connection) -> Result<()> {
+        let write = self.write.take().expect("an operation is performed once");
+        self.result = Some(Ok(write(connection)?));
+        Ok(())
+    }
+
+    fn refuse(&mut self, error: StoreError) {
+        self.result = Some(Err(error));
+    }
+
+    fn answer(self: Box<Self>) {
+        let result = self.result.expect("a group commits after each of its operations was done");
+        // Whoever stopped waiting does not want to know.
+        drop(self.answer.send(result));
+    }
+
+    fn fail(self: Box<Self>, error: StoreError) {
+        drop(self.answer.send(Err(error)));
+    }
+}
+
+fn write_groups(
+    connection: &Connection,
+    mut waiting: mpsc::Receiver<Box<dyn Operation>>,
+    group_limit: usize,
+) {
+    let mut disk_was_full = false;
+    while let Some(first) = waiting.blocking_recv() {
+        let mut group = vec![first];
+        while group.len() < group_limit
+            && let Ok(next) = waiting.try_recv()
+        {
+            group.push(next);
+        }
+        if disk_was_full {
+            make_room(connection);
+        }
+        match write_group(connection, &mut group) {
+            Ok(()) => {
+                disk_was_full = false;
+                group.into_iter().for_each(|operation| operation.answer());
+            }
+            Err(cause) => {
+                let cause = Arc::new(cause);
+                tracing::warn!(
+                    operations = group.len(),
+                    error = &*cause as &dyn std::error::Error,
+                    "a group of {} writes was rolled back",
+                    group.len(),
+                );
+                disk_was_full = matches!(*cause, StoreError::Full(_));
+                for operation in group {
+                    operation.fail(outcome_is_open(&cause));
+                }
+            }
+        }
+    }
+}
+
+/// Does the whole group, or fails as a whole.
+fn write_group(connection: &Connection, group: &mut [Box<dyn Operation>]) -> Result<()> {
+    // Only a rollback that failed leaves a transaction open.
+    leave_transaction(connection)?;
+    run(connection, sql::BEGIN)?;
+    let written = write_each(connection, group).and_then(|()| run(connection, sql::COMMIT));
+    if written.is_err() {
+        // If this fails too, the next group begins with trying again.
+        leave_transaction(connection).unwrap_or_else(|error| {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a failed transaction could not be rolled back yet",
+            );
+        });
+    }
+    written
+}
+
+fn write_each(connection: &Connection, group: &mut [Box<dyn Operation>]) -> Result<()> {
+    for operation in group {
+        run(connection, sql::SAVEPOINT)?;
+        let performed = operation.perform(connection);
+        if connection.is_autocommit() {
+            // SQLite gave the whole transaction up by itself: what was done before is gone too.
+            let given_up = || StoreError::Unavailable("the transaction was given up".into());
+            return Err(performed.err().unwrap_or_else(given_up));
+        }
+        if let Err(error) = performed {
+            run(connection, sql::ROLLBACK_TO)?;
+            operation.refuse(error);
+        }
+        run(connection, sql::RELEASE)?;
+    }
+    Ok(())
+}
+
+fn leave_transaction(connection: &Connection) -> Result<()> {
+    if connection.is_autocommit() { Ok(()) } else { run(connection, sql::ROLLBACK) }
+}
+
+/// Brings the write-ahead log home and gives its space back, before more is written to it. It may
+/// be what fills the disk, and as long as no commit succeeds nothing else would cut it.
+fn make_room(connection: &Connection) {
+    let checkpoint = connection.prepare_cached(sql::CHECKPOINT);
+    let done = checkpoint.and_then(|mut checkpoint| checkpoint.query_row([], |_| Ok(())));
+    if let Err(error) = done {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the write-ahead log could not be brought home to make room",
+        );
+    }
+}
+
+fn run(connection: &Connection, statement: &str) -> Result<()> {
+    connection.prepare_cached(statement)?.execute([])?;
+    Ok(())
+}
+
+/// What everybody in a group is told that failed for this cause.
+fn outcome_is_open(cause: &Arc<StoreError>) -> StoreError {
+    match **cause {
+        StoreError::Full(_) => StoreError::Full(Arc::clone(cause).into()),
+        StoreError::NotFound(_)
+        | StoreError::Exists(_)
+        | StoreError::Fenced { .. }
+        | StoreError::Conflict { .. }
+        | StoreError::TooLarge { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::TooNew { .. }
+        | StoreError::Unavailable(_) => StoreError::Unavailable(Arc::clone(cause).into()),
+    }
+}
+
+#[cfg(test)]
+mod test;

@@ -1,0 +1,120 @@
+//! One suite for every implementation of [`Store`]. The memory store is the specification; a
+//! store that passes here can take its place.
+
+mod agents;
+mod commits;
+mod log;
+mod requests;
+mod sessions;
+mod tenants;
+
+use ash_store::memory::MemoryStore;
+use ash_store::sqlite::SqliteStore;
+
+/// Runs every behavior on every implementation.
+macro_rules! contract {
+    ($($group:ident: $($behavior:ident),+;)+) => {
+        mod memory {
+            $($(
+                #[tokio::test]
+                async fn $behavior() {
+                    super::$group::$behavior(&super::MemoryStore::new()).await;
+                }
+            )+)+
+        }
+
+        mod sqlite {
+            $($(
+                #[tokio::test]
+                async fn $behavior() {
+                    let directory = tempfile::tempdir().unwrap();
+                    let store = super::SqliteStore::open(&directory.path().join("ash.db")).unwrap();
+                    super::$group::$behavior(&store).await;
+                    assert_eq!(store.check_integrity().await.unwrap(), Vec::<String>::new());
+                }
+            )+)+
+        }
+    };
+}
+
+contract! {
+    tenants:
+        the_default_tenant_exists_from_the_start,
+        tenants_are_listed_by_id,
+        a_tenant_is_added_once,
+        an_api_key_is_found_by_its_hash,
+        an_api_key_needs_its_tenant,
+        no_two_api_keys_share_an_id_or_a_hash,
+        a_revoked_api_key_is_gone,
+        another_tenants_api_key_does_not_exist,
+        a_credential_comes_back_as_it_was_sealed,
+        a_credential_is_added_once_and_needs_its_tenant,
+        another_tenants_credential_does_not_exist,
+        a_deleted_credential_is_gone;
+    agents:
+        versions_are_numbered_and_do_not_change,
+        agents_are_listed_by_name_in_their_latest_version,
+        another_tenants_agent_does_not_exist,
+        an_agent_needs_its_tenant,
+        an_agents_id_is_never_used_for_another,
+        a_deleted_agent_is_gone_and_its_name_is_free,
+        deleting_an_agent_names_the_sessions_that_go_on,
+        the_sessions_of_a_deleted_agent_are_hidden_but_can_be_claimed;
+    sessions:
+        a_new_session_comes_back_as_it_was_created,
+        a_session_is_created_once,
+        a_session_needs_a_deployed_agent_of_its_tenant,
+        a_refused_creation_leaves_nothing,
+        another_tenants_session_does_not_exist,
+        every_claim_raises_the_fence,
+        a_claim_of_nothing_finds_nothing,
+        sessions_are_listed_newest_first_and_in_pages,
+        sessions_are_filtered_by_agent_and_status,
+        sessions_that_are_not_at_rest_are_unsettled,
+        frozen_sessions_are_listed_with_their_incarnation,
+        due_sessions_come_most_overdue_first,
+        the_expected_incarnation_is_that_of_what_may_run;
+    commits:
+        a_commit_records_everything_in_one_piece,
+        a_stale_fence_is_refused_and_changes_nothing,
+        a_fence_from_the_future_is_refused_too,
+        a_commit_on_another_end_of_the_log_is_refused,
+        a_commit_decided_before_the_last_one_is_refused,
+        entries_that_do_not_follow_each_other_are_refused,
+        a_session_that_does_not_agree_with_its_entries_is_refused,
+        a_commit_without_entries_still_needs_the_expected_end,
+        a_commit_to_nothing_finds_nothing,
+        a_commit_whose_receipt_exists_changes_nothing,
+        a_commit_whose_outbox_task_exists_changes_nothing,
+        a_commit_that_names_an_outbox_task_twice_changes_nothing,
+        a_commit_with_an_unknown_run_changes_nothing,
+        a_run_is_accepted_once,
+        an_entry_that_is_too_large_is_refused,
+        settings_change_only_when_they_are_given,
+        concurrent_commits_leave_one_winner;
+    log:
+        the_log_is_read_in_order_and_in_pages,
+        the_log_of_nothing_is_not_found,
+        messages_are_the_prompts_and_the_whole_answers,
+        json_is_kept_exactly_as_it_came,
+        a_run_is_followed_from_accepted_to_ended,
+        a_cut_run_keeps_its_failure,
+        runs_are_listed_newest_first,
+        a_run_of_another_session_is_not_found,
+        the_prompt_of_a_run_is_what_was_written,
+        usage_is_summed_over_runs_that_ended,
+        usage_is_filtered_by_session_agent_and_time,
+        usage_of_a_deleted_agent_still_counts,
+        an_absurd_usage_does_not_spoil_the_sum;
+    requests:
+        a_receipt_comes_back_as_it_was_written,
+        a_receipt_is_another_one_for_another_tenant_route_or_key,
+        a_new_session_can_leave_a_receipt,
+        old_receipts_are_forgotten,
+        a_task_is_taken_when_it_is_ready,
+        a_taken_task_is_leased,
+        a_task_whose_lease_passed_is_taken_again,
+        only_the_latest_attempt_finishes_a_task,
+        only_the_latest_attempt_puts_a_task_back,
+        tasks_are_taken_by_topic_in_order_up_to_a_limit;
+}
