@@ -17,7 +17,7 @@ mod ids;
 mod reconcile;
 mod registry;
 mod shared;
-mod signal;
+pub mod signal;
 mod tasks;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -13,7 +13,7 @@ use ash_core::session::{Effect, Fact, Request, Session};
 use ash_store::{Claimed, Receipt, Settings};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::driver::{Driver, Start};
+use crate::driver::{Driver, Leftover, Start};
 use crate::error::EngineError;
 use crate::host::EngineGone;
 use crate::shared::Shared;
@@ -187,15 +187,7 @@ impl Registry {
         let ended = catching(driver.run(start)).await;
         self.forget(session, number);
         match ended {
-            // What came while it was retiring is for the next one.
-            Ok(leftover) => {
-                for envelope in leftover.requests {
-                    self.forward(session, envelope);
-                }
-                for fact in leftover.facts {
-                    let _gone = self.tell(session, fact).await;
-                }
-            }
+            Ok(leftover) => self.hand_on(session, leftover).await,
             Err(Panicked(message)) => {
                 tracing::error!(session.id = %session, panic = message, "the driver of session {session} panicked");
                 // Once: a defect that strikes again would do so for ever.
@@ -203,6 +195,17 @@ impl Registry {
                     let _refused = self.mailbox(session, Start::AfterPanic);
                 }
             }
+        }
+    }
+
+    /// What came while a driver was retiring is for the next one.
+    async fn hand_on(self: &Arc<Self>, session: SessionId, leftover: Leftover) {
+        for envelope in leftover.requests {
+            self.forward(session, envelope);
+        }
+        for fact in leftover.facts {
+            // An engine that is going loses nothing: the host tells the next one.
+            let _gone = self.tell(session, fact).await;
         }
     }
 
@@ -231,5 +234,45 @@ impl FactSender {
     pub(crate) async fn send(&self, session: SessionId, fact: Fact) -> Result<(), EngineGone> {
         let registry = self.0.upgrade().ok_or(EngineGone)?;
         registry.tell(session, fact).await
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod test {
+    use ash_core::id::OwnerId;
+    use ash_core::policy::Policy;
+    use ash_core::time::Timestamp;
+    use ash_store::memory::MemoryStore;
+
+    use super::*;
+    use crate::bus::Bus;
+    use crate::clock::SystemClock;
+    use crate::ids::IdSource;
+    use crate::tasks::Tasks;
+    use crate::testing::{Dice, FakeHost};
+
+    /// Between its last look into the mailbox and closing it, something may have come.
+    #[tokio::test]
+    async fn what_came_while_a_driver_retired_reaches_the_next_one() {
+        let shared = Shared {
+            store: Arc::new(MemoryStore::new()),
+            host: Arc::new(FakeHost::new(Arc::new(Dice::new(1)))),
+            clock: Arc::new(SystemClock),
+            policy: Policy::default(),
+            ids: IdSource::seeded(1),
+            owner: OwnerId::from_parts(Timestamp::from_millis(1), [1; 10]),
+            bus: Arc::new(Bus::default()),
+            tasks: Tasks::new(),
+        };
+        let registry = Registry::new(Arc::new(shared));
+        let session = SessionId::from_parts(Timestamp::from_millis(1), [2; 10]);
+        let (reply, answer) = oneshot::channel();
+        let want = Want::Decide { request: Request::End, receipt: None };
+        let requests = vec![Envelope { want, reply }];
+        registry.hand_on(session, Leftover { requests, facts: vec![Fact::TimePassed] }).await;
+        // The next driver found no such session: that is an answer, not a dropped request.
+        let answer = answer.await.expect("somebody answers");
+        assert!(matches!(answer, Err(EngineError::NotFound("session"))));
+        registry.shared.tasks.abort().await;
     }
 }

@@ -22,11 +22,6 @@ struct Versioned<T> {
 }
 
 impl<T: Clone> Signal<T> {
-    /// A signal with its first value.
-    pub fn new(value: T) -> Self {
-        Self { state: Mutex::new(Versioned { version: 0, value }), changed: Notify::new() }
-    }
-
     /// The value.
     pub fn get(&self) -> T {
         self.state().value.clone()

@@ -211,8 +211,11 @@ impl Commit {
 }
 
 impl NewSession {
-    /// Whether the entries begin the log; the same for every backend.
+    /// Whether the entries begin the log of this session; the same for every backend.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
+        if self.record.id != self.session.id() {
+            return Err(StoreError::Conflict { session: self.record.id, expected: Seq::ZERO });
+        }
         check_numbers(&self.session, Seq::ZERO, &self.entries)
     }
 }

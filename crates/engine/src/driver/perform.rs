@@ -2,8 +2,8 @@
 //!
 //! The driver never waits for them: a sandbox that takes a minute to start must not keep an `End`
 //! waiting. What belongs to one sandbox is done one after the other, in the order it was decided,
-//! by a *lane*; a stop overtakes the lane and cuts it off, because nothing that is still in it
-//! matters any more. An effect that fails, or that finds the lane full, is simply lost: the
+//! by a *lane*; a stop overtakes the lane, and the lane is cut off when the next sandbox gets its
+//! own, or when the driver goes. An effect that fails, or that finds the lane full, is simply lost: the
 //! session has a deadline for everything it waits for, and leads itself out.
 
 use std::future;
@@ -100,9 +100,6 @@ impl Hands {
     }
 
     fn stop(&mut self, incarnation: Incarnation) {
-        if self.lane.as_ref().is_some_and(|lane| lane.incarnation <= incarnation) {
-            self.lane = None;
-        }
         let sandbox = SandboxRef { session: self.session, incarnation };
         let shared = Arc::clone(&self.shared);
         let outcomes = self.outcomes.clone();

@@ -119,6 +119,11 @@ impl FakeHost {
         alive.map(|(name, _)| *name).collect()
     }
 
+    /// Has a sandbox run that nobody asked for.
+    pub fn plant(&self, sandbox: SandboxRef) {
+        self.0.come_up(sandbox).expect("it has not lived before");
+    }
+
     /// Kills a sandbox.
     pub fn kill(&self, sandbox: SandboxRef, death: Death) {
         self.0.die(sandbox, death);

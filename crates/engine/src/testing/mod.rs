@@ -16,7 +16,6 @@ use ash_core::time::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub use crate::signal::{Signal, Watcher};
 pub use host::{FakeHost, HostFaults};
 pub use store::{FlakyStore, StoreFaults};
 

@@ -27,7 +27,7 @@ pub struct StoreFaults {
     pub fails: u64,
     /// It does what it was asked and says that it may not have.
     pub loses_answer: u64,
-    /// The longest it takes.
+    /// The longest it takes, each way.
     pub slowness: Duration,
 }
 
@@ -55,19 +55,25 @@ impl FlakyStore {
         self.panic_next.store(true, Ordering::Relaxed);
     }
 
-    /// The line to the store; what it costs is the same on the way back.
+    /// The way to the store.
     async fn line(&self) -> (Gate, StoreFaults) {
         let (gate, faults) = self.mood.lock().unwrap_or_else(PoisonError::into_inner).clone();
         gate.pass().await;
+        self.dawdle(&gate, faults).await;
+        (gate, faults)
+    }
+
+    async fn dawdle(&self, gate: &Gate, faults: StoreFaults) {
         if !faults.slowness.is_zero() {
             tokio::time::sleep(self.dice.while_of(faults.slowness)).await;
             gate.pass().await;
         }
-        (gate, faults)
     }
 
+    /// The way back. The world goes on meanwhile: what was read may be old when it arrives.
     async fn back<T>(&self, (gate, faults): (Gate, StoreFaults), result: Result<T>) -> Result<T> {
         gate.pass().await;
+        self.dawdle(&gate, faults).await;
         if result.is_ok() && self.dice.chance(faults.loses_answer) {
             return Err(unavailable("the answer was lost"));
         }

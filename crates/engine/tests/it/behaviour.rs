@@ -8,12 +8,13 @@ use ash_core::entry::Entry;
 use ash_core::failure::{Death, FailureCode};
 use ash_core::id::{AgentId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{Cursor, LogEpoch, Seq};
+use ash_core::number::{Cursor, Incarnation, LogEpoch, Seq};
 use ash_core::policy::Policy;
 use ash_core::refusal::Refusal;
 use ash_core::run::RunStatus;
 use ash_core::session::{IfBusy, IfRunning, PauseReason, Sandbox, Session, State, Status, Wake};
 use ash_core::time::Clock as _;
+use ash_engine::host::SandboxRef;
 use ash_engine::testing::{Dice, FakeHost, FlakyStore, Gate, HostFaults, StoreFaults, TestClock};
 use ash_engine::{
     Accepted, CreateSession, Engine, EngineError, Followed, GapReason, IdSource, Idempotency,
@@ -295,6 +296,23 @@ async fn a_frozen_sandbox_that_died_unseen_is_noticed() {
     world.until_state(session, |s| s.sandbox() == Sandbox::None).await;
     assert_eq!(world.status_of(session, accepted).await, RunStatus::Interrupted);
     assert_eq!(world.stored(session).await.status(), Status::Paused);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_no_session_expects_is_stopped() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    let mine = world.host.alive();
+    let ended = world.session().await;
+    world.engine.end(&tenant(), ended).await.unwrap();
+    world.until_state(ended, |s| s.sandbox() == Sandbox::None).await;
+    let unknown = SessionId::from_parts(world.clock.now(), [9; 10]);
+    for (session, number) in [(unknown, 1), (ended, 2)] {
+        world.host.plant(SandboxRef { session, incarnation: Incarnation::new(number) });
+    }
+    world.engine.reconcile().await.unwrap();
+    assert_eq!(world.host.alive(), mine);
+    assert_eq!(world.stored(session).await.status(), Status::Active);
 }
 
 #[tokio::test(start_paused = true)]

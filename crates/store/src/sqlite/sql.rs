@@ -101,6 +101,11 @@ statements! {
         "UPDATE session SET fence = fence + 1, owner = ?2 WHERE id = ?1 RETURNING fence";
     /// The guard of every commit: it changes the row only under the fence and on the end of the
     /// log that the decision was made on.
+    // Touches no indexed column, so no index is rewritten: most commits only add to the log.
+    ADVANCE_SESSION =
+        "UPDATE session SET last_seq = ?4, machine = ?10
+         WHERE id = ?1 AND fence = ?2 AND last_seq = ?3 AND status = ?5 AND sandbox = ?6
+            AND at_rest = ?7 AND incarnation = ?8 AND COALESCE(due_at, -1) = COALESCE(?9, -1)";
     COMMIT_SESSION =
         "UPDATE session SET last_seq = ?4, status = ?5, sandbox = ?6, at_rest = ?7,
             incarnation = ?8, due_at = ?9, machine = ?10

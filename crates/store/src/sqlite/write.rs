@@ -151,7 +151,9 @@ pub(super) fn commit(db: &Connection, draft: &CommitDraft) -> Result<()> {
         machine.due_at,
         machine.json,
     ];
-    if db.prepare_cached(sql::COMMIT_SESSION)?.execute(values)? == 0 {
+    if db.prepare_cached(sql::ADVANCE_SESSION)?.execute(values)? == 0
+        && db.prepare_cached(sql::COMMIT_SESSION)?.execute(values)? == 0
+    {
         return Err(why_not_committed(db, draft)?);
     }
     keep_receipt(db, draft.receipt.as_ref())?;

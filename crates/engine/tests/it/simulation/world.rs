@@ -11,9 +11,8 @@ use ash_core::number::Cursor;
 use ash_core::policy::Policy;
 use ash_core::session::{IfBusy, IfRunning, LogEntry, PauseReason, Wake};
 use ash_core::time::Clock as _;
-use ash_engine::testing::{
-    Dice, FakeHost, FlakyStore, Gate, HostFaults, Signal, StoreFaults, TestClock, Watcher,
-};
+use ash_engine::signal::{Signal, Watcher};
+use ash_engine::testing::{Dice, FakeHost, FlakyStore, Gate, HostFaults, StoreFaults, TestClock};
 use ash_engine::{
     CreateSession, Engine, EngineError, Followed, IdSource, Idempotency, Options, SendPrompt,
 };
