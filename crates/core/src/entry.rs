@@ -126,6 +126,13 @@ pub enum Entry {
         /// Its fields.
         body: Json,
     },
+    /// The agent reported more at once than the log takes.
+    ReportTooLarge {
+        /// Which run.
+        run: RunId,
+        /// How much it was.
+        bytes: u64,
+    },
     /// The run is over.
     RunEnded {
         /// Which run.
@@ -204,6 +211,7 @@ impl Entry {
             Self::ThinkingDelta { .. } => "thinking_delta",
             Self::Message { .. } => "message",
             Self::Output { .. } => "output",
+            Self::ReportTooLarge { .. } => "report_too_large",
             Self::RunEnded { .. } => "run_ended",
             Self::ReportsLost { .. } => "reports_lost",
         }
@@ -231,6 +239,7 @@ impl Entry {
             | Self::ThinkingDelta { run, .. }
             | Self::Message { run, .. }
             | Self::Output { run, .. }
+            | Self::ReportTooLarge { run, .. }
             | Self::RunEnded { run, .. } => Some(*run),
         }
     }
@@ -256,6 +265,7 @@ impl Entry {
             | Self::TextDelta { .. }
             | Self::ThinkingDelta { .. }
             | Self::Output { .. }
+            | Self::ReportTooLarge { .. }
             | Self::RunEnded { .. }
             | Self::ReportsLost { .. } => None,
         }

@@ -28,13 +28,15 @@ pub enum FailureCode {
     AgentFailed,
     /// The run took longer than it may.
     TurnTimeout,
+    /// The session's time to live ran out.
+    SessionExpired,
     /// A defect in the server.
     Internal,
 }
 
 impl FailureCode {
     /// Every code, for documentation and its test.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SandboxStartFailed,
         Self::SandboxCapacity,
         Self::SandboxStartTimeout,
@@ -46,6 +48,7 @@ impl FailureCode {
         Self::AgentUnresponsive,
         Self::AgentFailed,
         Self::TurnTimeout,
+        Self::SessionExpired,
         Self::Internal,
     ];
 
@@ -63,6 +66,7 @@ impl FailureCode {
             Self::AgentUnresponsive => "agent_unresponsive",
             Self::AgentFailed => "agent_failed",
             Self::TurnTimeout => "turn_timeout",
+            Self::SessionExpired => "session_expired",
             Self::Internal => "internal",
         }
     }
@@ -81,6 +85,20 @@ impl Failure {
     /// A failure with a sentence that says more than the code.
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
+    }
+}
+
+/// The longest sentence that an agent may put into a failure.
+const MAX_MESSAGE_BYTES: usize = 4 * 1024;
+
+impl Failure {
+    /// A failure in the words of an agent, which may be many.
+    pub fn as_told(code: FailureCode, mut message: String) -> Self {
+        if message.len() > MAX_MESSAGE_BYTES {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+            message.push_str(" …");
+        }
+        Self { code, message }
     }
 }
 

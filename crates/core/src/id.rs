@@ -87,11 +87,6 @@ uuid_id!(
     OutboxId,
     "outbox"
 );
-uuid_id!(
-    /// Names one life of a server process: who holds a lease.
-    OwnerId,
-    "owner"
-);
 
 /// Names a tenant. Every row belongs to one; another tenant's rows do not exist for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -70,6 +70,11 @@ counter!(
     SpoolPosition(u64)
 );
 counter!(
+    /// Numbers the lives of servers over one store. A later one takes sessions from an earlier
+    /// one, never the other way round.
+    Owner(u64)
+);
+counter!(
     /// Numbers the immutable versions of an agent, from 1.
     AgentVersion(u32)
 );

@@ -16,6 +16,9 @@ pub const MAX_STOPS_AWAITED: u32 = 3;
 /// The most text that is gathered into one entry of the log.
 pub const MAX_GATHERED_BYTES: usize = 64 * 1024;
 
+/// The largest report that is taken into the log; of a larger one only its size is kept.
+pub const MAX_REPORT_BYTES: usize = 8 * 1024 * 1024;
+
 /// How long each transient state may last. Every one of them is longer than zero: a deadline that
 /// is already over when it is set would be observed for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]

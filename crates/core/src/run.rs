@@ -160,6 +160,7 @@ impl Outcome {
                 | FailureCode::SandboxStuck
                 | FailureCode::AgentUnresponsive
                 | FailureCode::AgentFailed
+                | FailureCode::SessionExpired
                 | FailureCode::Internal => "error",
             },
         }
@@ -233,6 +234,8 @@ pub enum Delivery {
 pub struct Ending {
     /// Who wants it to end.
     pub why: EndingWhy,
+    /// Whether a person wants the session paused as soon as the run is over.
+    pub then_pause: bool,
     /// When the sandbox is killed instead.
     pub deadline: Timestamp,
 }
@@ -241,10 +244,8 @@ pub struct Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndingWhy {
-    /// A person; the session goes on with the next prompt.
+    /// A person.
     Cancel,
-    /// A person who wants the session paused as soon as the run is over.
-    CancelThenPause,
     /// The deadline of the run.
     Timeout,
 }
@@ -253,7 +254,7 @@ impl EndingWhy {
     /// The outcome of a run that was told to end and did, or that died first.
     pub fn outcome(self) -> Outcome {
         match self {
-            Self::Cancel | Self::CancelThenPause => Outcome::Cancelled,
+            Self::Cancel => Outcome::Cancelled,
             Self::Timeout => Outcome::Failed(Failure::new(
                 FailureCode::TurnTimeout,
                 "the run took longer than it may",

@@ -108,6 +108,11 @@ pub enum Fact {
         /// How it ended.
         death: Death,
     },
+    /// A sandbox does not answer an owner that came back to it. It may be alive.
+    SandboxUnreachable {
+        /// Which one.
+        incarnation: Incarnation,
+    },
     /// A sandbox is frozen.
     SandboxFrozen {
         /// Which one.
@@ -193,6 +198,29 @@ pub enum ReportBody {
         /// What the run consumed.
         usage: Usage,
     },
+}
+
+impl ReportBody {
+    /// How many bytes what varies in the report will take in the log, as JSON.
+    pub fn size(&self) -> usize {
+        match self {
+            // What an agent says of its failure is cut when it is recorded.
+            Self::Begun | Self::Phase { .. } | Self::Retry { .. } | Self::Ended { .. } => 0,
+            Self::TextDelta(text) | Self::ThinkingDelta(text) => size_as_json(text),
+            Self::Message(body) => body.get().len(),
+            Self::Output { name, body } => size_as_json(name) + body.get().len(),
+        }
+    }
+}
+
+/// Newlines and quotes take two bytes, other control characters six.
+fn size_as_json(text: &str) -> usize {
+    let size = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0x00..=0x1f => 6,
+        _ => 1,
+    };
+    text.bytes().map(size).sum()
 }
 
 /// How an agent says that it is done.

@@ -274,11 +274,10 @@ impl Session {
     /// When the current run must be looked at again.
     fn run_deadline(&self) -> Option<Timestamp> {
         let run = self.current.as_ref()?;
-        let soonest = match (run.ending, run.delivery) {
-            (Some(ending), _) => ending.deadline,
-            (None, Delivery::Sent { deadline, .. }) => deadline.min(run.deadline),
-            (None, Delivery::Begun) => run.deadline,
-        };
-        Some(soonest)
+        let end = run.ending.map_or(run.deadline, |ending| ending.deadline);
+        match run.delivery {
+            Delivery::Sent { deadline, .. } => Some(deadline.min(end)),
+            Delivery::Begun => Some(end),
+        }
     }
 }

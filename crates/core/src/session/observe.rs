@@ -8,7 +8,7 @@ use super::{
 use crate::entry::{EndedBy, Entry, ResumePath};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::number::{Incarnation, SpoolPosition};
-use crate::policy::{Context, MAX_DELIVERIES, MAX_STOPS_AWAITED};
+use crate::policy::{Context, MAX_DELIVERIES, MAX_REPORT_BYTES, MAX_STOPS_AWAITED};
 use crate::run::{Delivery, Ending, EndingWhy, Outcome};
 
 impl Session {
@@ -24,6 +24,7 @@ impl Session {
             // The rest is about a sandbox that we know of, or about one that no longer matters.
             Fact::SandboxStartFailed { incarnation, .. }
             | Fact::SandboxGone { incarnation, .. }
+            | Fact::SandboxUnreachable { incarnation }
             | Fact::SandboxFrozen { incarnation, .. }
             | Fact::SandboxThawed { incarnation, .. }
             | Fact::Reported { incarnation, .. }
@@ -34,6 +35,7 @@ impl Session {
                 }
             }
             Fact::SandboxGone { death, .. } => self.sandbox_gone(ctx, &mut out, &death),
+            Fact::SandboxUnreachable { .. } => self.sandbox_unreachable(ctx, &mut out),
             Fact::SandboxFrozen { asked: done, .. } => {
                 if let Sandbox::Freezing { asked, .. } = self.sandbox
                     && asked == done
@@ -98,8 +100,7 @@ impl Session {
     }
 
     fn start_failed(&mut self, ctx: &Context<'_>, out: &mut Decision, failure: Failure) {
-        let failed = Outcome::Failed(failure.clone());
-        self.end_runs(ctx, out, &failed, &failed);
+        self.end_runs(ctx, out, &Outcome::Failed(failure.clone()));
         self.fail(ctx, out, failure);
     }
 
@@ -121,19 +122,14 @@ impl Session {
             },
             State::Active => self.lost_while_active(ctx, out, death),
             State::Paused { .. } => {
-                let cut = Outcome::Interrupted(death.failure());
-                self.end_runs(ctx, out, &cut, &cut);
+                self.end_runs(ctx, out, &Outcome::Interrupted(death.failure()));
             }
             State::Stopped | State::Error { .. } | State::Ended => {}
         }
     }
 
     fn lost_while_active(&mut self, ctx: &Context<'_>, out: &mut Decision, death: &Death) {
-        let wanted_pause = self
-            .current
-            .as_ref()
-            .and_then(|run| run.ending)
-            .is_some_and(|ending| ending.why == EndingWhy::CancelThenPause);
+        let wanted_pause = self.wants_pause();
         let rest = match death {
             _ if wanted_pause => Some(PauseReason::Requested),
             // Nothing went wrong with the session: the next prompt brings it back.
@@ -146,14 +142,44 @@ impl Session {
             | Death::DiskFull => None,
         };
         match rest {
-            Some(reason) => {
-                let cut = Outcome::Interrupted(death.failure());
-                self.end_runs(ctx, out, &cut, &cut);
-                self.state = State::Paused { reason, since: ctx.now };
-                self.log(ctx, out, Entry::SessionPaused { reason });
-            }
+            Some(reason) => self.rest(ctx, out, reason, death.failure()),
             None => self.fail(ctx, out, death.failure()),
         }
+    }
+
+    /// Whoever cannot be reached must not run on unseen; nothing is wrong with the session.
+    fn sandbox_unreachable(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        if self.sandbox == Sandbox::Live {
+            let reason = if self.wants_pause() {
+                PauseReason::Requested
+            } else {
+                PauseReason::ServerRestart
+            };
+            let failure = Failure::new(
+                FailureCode::SandboxLost,
+                "the sandbox did not answer when the server came back",
+            );
+            self.rest(ctx, out, reason, failure);
+        }
+    }
+
+    /// Pauses an active session that has lost its sandbox, or has to give it up.
+    fn rest(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        reason: PauseReason,
+        failure: Failure,
+    ) {
+        self.end_runs(ctx, out, &Outcome::Interrupted(failure));
+        self.stop_sandbox(ctx, out);
+        self.state = State::Paused { reason, since: ctx.now };
+        self.log(ctx, out, Entry::SessionPaused { reason });
+    }
+
+    /// Whether a person wants a pause as soon as the current run is over.
+    fn wants_pause(&self) -> bool {
+        self.current.as_ref().and_then(|run| run.ending).is_some_and(|ending| ending.then_pause)
     }
 
     fn reported(
@@ -177,6 +203,11 @@ impl Session {
         };
         let run = current.id;
         current.delivery = Delivery::Begun;
+        let bytes = report.body.size();
+        if bytes > MAX_REPORT_BYTES {
+            self.log(ctx, out, Entry::ReportTooLarge { run, bytes: bytes as u64 });
+            return;
+        }
         match report.body {
             ReportBody::Begun => {}
             ReportBody::Phase { phase, round } => {
@@ -196,16 +227,20 @@ impl Session {
                 let discard_after_seq = current.round_start;
                 self.log(ctx, out, Entry::RunRetry { run, round, discard_after_seq });
             }
-            ReportBody::TextDelta(delta) => self.log_text(ctx, out, run, delta),
-            ReportBody::ThinkingDelta(delta) => self.log_thinking(ctx, out, run, delta),
+            ReportBody::TextDelta(delta) => {
+                self.log_delta(ctx, out, Entry::TextDelta { run, delta });
+            }
+            ReportBody::ThinkingDelta(delta) => {
+                self.log_delta(ctx, out, Entry::ThinkingDelta { run, delta });
+            }
             ReportBody::Message(body) => self.log(ctx, out, Entry::Message { run, body }),
             ReportBody::Output { name, body } => {
                 self.log(ctx, out, Entry::Output { run, name, body });
             }
             ReportBody::Ended { how, usage } => {
-                let ending = current.ending.map(|ending| ending.why);
+                let ending = current.ending;
                 self.current = None;
-                let outcome = match (how, ending) {
+                let outcome = match (how, ending.map(|ending| ending.why)) {
                     // It finished before the interrupt reached it.
                     (AgentEnding::Completed(completion), _) => Outcome::Completed(completion),
                     (AgentEnding::Interrupted | AgentEnding::Failed { .. }, Some(why)) => {
@@ -216,11 +251,11 @@ impl Session {
                         "the agent stopped though nobody asked it to",
                     )),
                     (AgentEnding::Failed { message }, None) => {
-                        Outcome::Failed(Failure::new(FailureCode::AgentFailed, message))
+                        Outcome::Failed(Failure::as_told(FailureCode::AgentFailed, message))
                     }
                 };
                 self.end_run(ctx, out, run, outcome, usage);
-                if self.state == State::Active && ending == Some(EndingWhy::CancelThenPause) {
+                if self.state == State::Active && ending.is_some_and(|ending| ending.then_pause) {
                     self.freeze(ctx, out, PauseReason::Requested);
                 }
                 self.start_next_run(ctx, out);
@@ -293,54 +328,45 @@ impl Session {
         let now = ctx.now;
         let incarnation = self.incarnation;
         let Some(run) = &mut self.current else { return };
-        let id = run.id;
-        match (run.ending, run.delivery) {
-            (Some(ending), _) if ending.deadline <= now => {
-                self.give_up_disobedient(ctx, out, ending.why);
+        match run.ending {
+            Some(ending) if ending.deadline <= now => {
+                self.give_up_disobedient(ctx, out, ending.then_pause);
+                return;
             }
-            (Some(_), _) => {}
-            (None, _) if run.deadline <= now => {
-                run.ending = Some(Ending {
-                    why: EndingWhy::Timeout,
-                    deadline: now.plus(ctx.policy.interrupt_grace),
-                });
-                out.effects.push(Effect::Interrupt { incarnation, run: id });
+            None if run.deadline <= now => {
+                let deadline = now.plus(ctx.policy.interrupt_grace);
+                run.ending = Some(Ending { why: EndingWhy::Timeout, then_pause: false, deadline });
+                out.effects.push(Effect::Interrupt { incarnation, run: run.id });
             }
-            (None, Delivery::Sent { attempt, deadline }) if deadline <= now => {
-                if attempt >= MAX_DELIVERIES {
-                    let failure = Failure::new(
-                        FailureCode::AgentUnresponsive,
-                        "the agent did not take the prompt",
-                    );
-                    self.fail(ctx, out, failure);
-                } else {
-                    run.delivery = Delivery::Sent {
-                        attempt: attempt + 1,
-                        deadline: now.plus(ctx.policy.delivery_timeout),
-                    };
-                    out.effects.push(Effect::Deliver { incarnation, run: id });
-                }
-            }
-            (None, Delivery::Sent { .. } | Delivery::Begun) => {}
+            Some(_) | None => {}
         }
+        let Delivery::Sent { attempt, deadline } = run.delivery else { return };
+        if deadline > now {
+            return;
+        }
+        if attempt >= MAX_DELIVERIES && run.ending.is_none() {
+            let failure =
+                Failure::new(FailureCode::AgentUnresponsive, "the agent did not take the prompt");
+            self.fail(ctx, out, failure);
+            return;
+        }
+        // With an interrupt, if one is wanted: an agent that never got the prompt has nothing to
+        // end, and would stay silent until it is killed for it.
+        let deadline = now.plus(ctx.policy.delivery_timeout);
+        run.delivery = Delivery::Sent { attempt: attempt.saturating_add(1), deadline };
+        out.effects.extend(self.owed_to_the_run());
     }
 
     /// The agent was told to end the run and did not: its sandbox has to go.
-    fn give_up_disobedient(&mut self, ctx: &Context<'_>, out: &mut Decision, why: EndingWhy) {
+    fn give_up_disobedient(&mut self, ctx: &Context<'_>, out: &mut Decision, then_pause: bool) {
         let failure = Failure::new(
             FailureCode::AgentUnresponsive,
             "the agent did not obey the interrupt, so its sandbox was stopped",
         );
-        match why {
-            EndingWhy::Cancel | EndingWhy::Timeout => self.fail(ctx, out, failure),
-            EndingWhy::CancelThenPause => {
-                let cut = Outcome::Interrupted(failure);
-                self.end_runs(ctx, out, &cut, &cut);
-                self.stop_sandbox(ctx, out);
-                let reason = PauseReason::Requested;
-                self.state = State::Paused { reason, since: ctx.now };
-                self.log(ctx, out, Entry::SessionPaused { reason });
-            }
+        if then_pause {
+            self.rest(ctx, out, PauseReason::Requested, failure);
+        } else {
+            self.fail(ctx, out, failure);
         }
     }
 

@@ -85,7 +85,7 @@ impl Session {
         if let Some(run) = &self.current
             && wanted.is_none_or(|wanted| wanted == run.id)
         {
-            self.cancel_current(ctx, out, EndingWhy::Cancel);
+            self.cancel_current(ctx, out, false);
             return Ok(());
         }
         let waiting = match wanted {
@@ -98,23 +98,20 @@ impl Session {
     }
 
     /// Tells the agent to end the current run, unless it was told already.
-    fn cancel_current(&mut self, ctx: &Context<'_>, out: &mut Decision, why: EndingWhy) {
-        let paused = matches!(self.state, State::Paused { .. });
+    fn cancel_current(&mut self, ctx: &Context<'_>, out: &mut Decision, then_pause: bool) {
         let Some(run) = &mut self.current else { return };
-        let id = run.id;
         if let Some(ending) = &mut run.ending {
-            // A later wish to pause is not lost; the first deadline stays.
-            if ending.why == EndingWhy::Cancel && why == EndingWhy::CancelThenPause {
-                ending.why = why;
-            }
+            // A later wish to pause is not lost; the reason and the deadline stay.
+            ending.then_pause |= then_pause;
             return;
         }
-        run.ending = Some(Ending { why, deadline: ctx.now.plus(ctx.policy.interrupt_grace) });
+        let id = run.id;
+        let deadline = ctx.now.plus(ctx.policy.interrupt_grace);
+        run.ending = Some(Ending { why: EndingWhy::Cancel, then_pause, deadline });
         self.log(ctx, out, Entry::RunCancelling { run: id });
-        if paused {
-            // A frozen agent cannot obey. The session stays paused and comes back cold.
-            self.give_up_frozen(ctx, out);
-        } else {
+        // A frozen agent cannot obey: it is told when it is thawed. If it never is, the run is
+        // cancelled with its sandbox.
+        if self.state == State::Active {
             out.effects.push(Effect::Interrupt { incarnation: self.incarnation, run: id });
         }
     }
@@ -133,7 +130,7 @@ impl Session {
                 self.freeze(ctx, out, PauseReason::Requested);
             }
             (true, IfRunning::Interrupt) => {
-                self.cancel_current(ctx, out, EndingWhy::CancelThenPause);
+                self.cancel_current(ctx, out, true);
             }
             (true, IfRunning::Reject) => return Err(Refusal::RunInProgress),
         }
@@ -198,7 +195,7 @@ impl Session {
                 return Err(Refusal::NotActive(self.status()));
             }
         }
-        self.end_runs(ctx, out, &Outcome::Cancelled, &Outcome::Cancelled);
+        self.end_runs(ctx, out, &Outcome::Cancelled);
         self.stop_sandbox(ctx, out);
         self.state = State::Stopped;
         self.log(ctx, out, Entry::SessionStopped);
@@ -212,12 +209,13 @@ impl Session {
         reason: PauseReason,
     ) -> Result<(), Refusal> {
         match self.state {
-            State::Active if self.is_idle() => {
+            State::Active if self.current.is_none() && self.queue.is_empty() => {
                 self.stop_sandbox(ctx, out);
                 self.state = State::Paused { reason, since: ctx.now };
                 self.log(ctx, out, Entry::SessionPaused { reason });
             }
-            State::Starting { .. } | State::Active => return Err(Refusal::RunInProgress),
+            State::Active => return Err(Refusal::RunInProgress),
+            State::Starting { .. } => return Err(Refusal::NotActive(self.status())),
             // The reason why it is paused stays what it was.
             State::Paused { .. } => self.give_up_frozen(ctx, out),
             State::Stopped | State::Error { .. } | State::Ended => {}
@@ -227,11 +225,8 @@ impl Session {
 
     /// Destroys the frozen sandbox of a paused session; a run that was frozen with it is cut.
     pub(super) fn give_up_frozen(&mut self, ctx: &Context<'_>, out: &mut Decision) {
-        let cut = Outcome::Interrupted(Failure::new(
-            FailureCode::SandboxLost,
-            "the paused sandbox was given up",
-        ));
-        self.end_runs(ctx, out, &cut, &cut);
+        let lost = Failure::new(FailureCode::SandboxLost, "the paused sandbox was given up");
+        self.end_runs(ctx, out, &Outcome::Interrupted(lost));
         self.stop_sandbox(ctx, out);
     }
 

@@ -4,7 +4,7 @@ use super::{
     Decision, Effect, LogEntry, PauseReason, RunChange, Sandbox, Session, SpoolPosition, State,
 };
 use crate::entry::{EndedBy, Entry};
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureCode};
 use crate::id::RunId;
 use crate::policy::{Context, MAX_GATHERED_BYTES};
 use crate::run::{CurrentRun, Delivery, Outcome, QueuedRun, Usage};
@@ -15,42 +15,25 @@ impl Session {
         out.entries.push(LogEntry { seq: self.last_seq, at: ctx.now, entry });
     }
 
-    /// Logs a piece of the answer. What gathered while the previous commit was under way becomes
-    /// one entry: a model that speaks fast costs few rows, and a replay shows the same rows.
-    pub(super) fn log_text(
-        &mut self,
-        ctx: &Context<'_>,
-        out: &mut Decision,
-        run: RunId,
-        delta: String,
-    ) {
-        if let Some(LogEntry { entry: Entry::TextDelta { run: of, delta: gathered }, .. }) =
-            out.entries.last_mut()
-            && *of == run
-            && gathered.len() + delta.len() <= MAX_GATHERED_BYTES
-        {
-            gathered.push_str(&delta);
-        } else {
-            self.log(ctx, out, Entry::TextDelta { run, delta });
-        }
-    }
-
-    /// Logs a piece of the thinking, gathered like [`log_text`](Self::log_text).
-    pub(super) fn log_thinking(
-        &mut self,
-        ctx: &Context<'_>,
-        out: &mut Decision,
-        run: RunId,
-        delta: String,
-    ) {
-        if let Some(LogEntry { entry: Entry::ThinkingDelta { run: of, delta: gathered }, .. }) =
-            out.entries.last_mut()
-            && *of == run
-            && gathered.len() + delta.len() <= MAX_GATHERED_BYTES
-        {
-            gathered.push_str(&delta);
-        } else {
-            self.log(ctx, out, Entry::ThinkingDelta { run, delta });
+    /// Logs a piece of text. What gathered while the previous commit was under way becomes one
+    /// entry: a model that speaks fast costs few rows, and a replay shows the same rows.
+    pub(super) fn log_delta(&mut self, ctx: &Context<'_>, out: &mut Decision, piece: Entry) {
+        let gathered = match (out.entries.last_mut().map(|last| &mut last.entry), &piece) {
+            (
+                Some(Entry::TextDelta { run: of, delta: gathered }),
+                Entry::TextDelta { run, delta },
+            )
+            | (
+                Some(Entry::ThinkingDelta { run: of, delta: gathered }),
+                Entry::ThinkingDelta { run, delta },
+            ) if of == run && gathered.len() + delta.len() <= MAX_GATHERED_BYTES => {
+                gathered.push_str(delta);
+                true
+            }
+            (Some(_) | None, _) => false,
+        };
+        if !gathered {
+            self.log(ctx, out, piece);
         }
     }
 
@@ -97,15 +80,21 @@ impl Session {
 
     /// Breaks the session: whatever runs is destroyed, every run ends.
     pub(super) fn fail(&mut self, ctx: &Context<'_>, out: &mut Decision, failure: Failure) {
-        let cut = Outcome::Interrupted(failure.clone());
-        self.end_runs(ctx, out, &cut, &cut);
+        self.end_runs(ctx, out, &Outcome::Interrupted(failure.clone()));
         self.stop_sandbox(ctx, out);
         self.log(ctx, out, Entry::SessionFailed { failure: failure.clone() });
         self.state = State::Error { failure, at: ctx.now };
     }
 
     pub(super) fn end(&mut self, ctx: &Context<'_>, out: &mut Decision, by: EndedBy) {
-        self.end_runs(ctx, out, &Outcome::Cancelled, &Outcome::Cancelled);
+        let outcome = match by {
+            EndedBy::Request => Outcome::Cancelled,
+            EndedBy::Ttl => Outcome::Failed(Failure::new(
+                FailureCode::SessionExpired,
+                "the session's time to live ran out",
+            )),
+        };
+        self.end_runs(ctx, out, &outcome);
         self.stop_sandbox(ctx, out);
         self.state = State::Ended;
         self.log(ctx, out, Entry::SessionEnded { by });
@@ -136,22 +125,16 @@ impl Session {
         out.effects.push(Effect::Deliver { incarnation: self.incarnation, run });
     }
 
-    /// Ends every run that is not over: the current one, unless it was already told to end for
-    /// another reason, and those that wait.
-    pub(super) fn end_runs(
-        &mut self,
-        ctx: &Context<'_>,
-        out: &mut Decision,
-        current: &Outcome,
-        queued: &Outcome,
-    ) {
+    /// Ends every run that is not over with `outcome`, unless it was already told to end for
+    /// another reason.
+    pub(super) fn end_runs(&mut self, ctx: &Context<'_>, out: &mut Decision, outcome: &Outcome) {
         if let Some(run) = self.current.take() {
             // Once a person wanted the run to end, no accident makes it look like one.
-            let outcome = run.ending.map_or_else(|| current.clone(), |ending| ending.why.outcome());
+            let outcome = run.ending.map_or_else(|| outcome.clone(), |ending| ending.why.outcome());
             self.end_run(ctx, out, run.id, outcome, Usage::default());
         }
         for run in std::mem::take(&mut self.queue) {
-            self.end_run(ctx, out, run.id, queued.clone(), Usage::default());
+            self.end_run(ctx, out, run.id, outcome.clone(), Usage::default());
         }
     }
 

@@ -99,6 +99,7 @@ impl World {
             Fact::SandboxGone { incarnation, .. } => Some((*incarnation, u64::MAX)),
             Fact::SandboxStarted { .. }
             | Fact::SandboxStartFailed { .. }
+            | Fact::SandboxUnreachable { .. }
             | Fact::SandboxFrozen { .. }
             | Fact::SandboxThawed { .. }
             | Fact::TimePassed

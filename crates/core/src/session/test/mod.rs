@@ -17,7 +17,8 @@ use crate::entry::{EndedBy, Entry};
 use crate::failure::{Death, FailureCode};
 use crate::number::{Seq, SpoolPosition, Turn};
 use crate::policy::{
-    Context, MAX_DELIVERIES, MAX_GATHERED_BYTES, MAX_QUEUED_RUNS, MAX_STOPS_AWAITED,
+    Context, MAX_DELIVERIES, MAX_GATHERED_BYTES, MAX_QUEUED_RUNS, MAX_REPORT_BYTES,
+    MAX_STOPS_AWAITED,
 };
 use crate::refusal::Refusal;
 use crate::run::{Completion, Phase, RunStatus, Usage};
@@ -174,7 +175,7 @@ fn a_time_to_live_ends_the_session_whatever_it_does() {
     world.wait(Duration::from_secs(3));
     assert_eq!(world.session.status(), Status::Ended);
     assert_eq!(world.log.last(), Some(&Entry::SessionEnded { by: EndedBy::Ttl }));
-    assert_eq!(world.outcomes(), [RunStatus::Cancelled]);
+    assert_eq!(world.outcomes(), [RunStatus::Failed]);
 }
 
 #[test]
@@ -204,6 +205,97 @@ fn a_pause_may_cancel_the_run_first() {
     world.finish(AgentEnding::Interrupted);
     assert_eq!(world.session.status(), Status::Paused);
     assert_eq!(world.outcomes(), [RunStatus::Cancelled]);
+}
+
+#[test]
+fn a_wish_to_pause_outlives_the_timeout_that_came_first() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.report(ReportBody::Begun);
+    world.wait_for_deadline();
+    world.request(Request::Pause { if_running: IfRunning::Interrupt }).unwrap();
+    world.finish(AgentEnding::Interrupted);
+    assert_eq!(world.session.status(), Status::Paused);
+    assert_eq!(world.outcomes(), [RunStatus::Failed]);
+}
+
+#[test]
+fn a_frozen_run_that_is_interrupted_ends_when_it_is_thawed_and_the_next_one_is_not_harmed() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.report(ReportBody::Begun);
+    world.ask(PROMPT).unwrap();
+    world.request(Request::Pause { if_running: IfRunning::Freeze }).unwrap();
+    world.settle();
+    world.ask(Ask::Interrupt).unwrap();
+    world.ask(Ask::Resume).unwrap();
+    world.settle();
+    world.finish(AgentEnding::Interrupted);
+    assert_eq!(world.outcomes(), [RunStatus::Cancelled, RunStatus::Running]);
+}
+
+#[test]
+fn a_cancel_reaches_an_agent_that_never_got_the_prompt() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.ask(Ask::Interrupt).unwrap();
+    let (now, policy) = (world.now.plus(world.policy.delivery_timeout), world.policy.clone());
+    let again = world.session.observe(&Context { now, policy: &policy }, Fact::TimePassed);
+    let kinds: Vec<_> = again
+        .effects
+        .iter()
+        .map(|effect| {
+            (matches!(effect, Effect::Deliver { .. }), matches!(effect, Effect::Interrupt { .. }))
+        })
+        .collect();
+    assert_eq!(kinds, [(true, false), (false, true)]);
+}
+
+#[test]
+fn a_sandbox_that_does_not_answer_is_given_up_and_the_next_prompt_starts_another() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    let incarnation = world.session.incarnation();
+    world.observe(Fact::SandboxUnreachable { incarnation });
+    assert!(matches!(
+        world.session.state(),
+        State::Paused { reason: PauseReason::ServerRestart, .. }
+    ));
+    assert_eq!(world.outcomes(), [RunStatus::Interrupted]);
+    world.settle();
+    assert_eq!(world.alive(), vec![]);
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    assert_eq!(world.session.incarnation(), incarnation.next());
+}
+
+#[test]
+fn a_report_that_is_too_large_costs_only_itself() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    let run = world.session.current_run().unwrap().id;
+    let bytes = MAX_REPORT_BYTES + 1;
+    world.report(ReportBody::TextDelta("x".repeat(bytes)));
+    assert_eq!(world.log.last(), Some(&Entry::ReportTooLarge { run, bytes: bytes as u64 }));
+    world.finish(AgentEnding::Completed(Completion::EndTurn));
+    assert_eq!(world.outcomes(), [RunStatus::Completed]);
+}
+
+#[test]
+fn a_report_is_as_large_as_it_is_in_the_log() {
+    for text in ["plain", "\n\t\"quoted\\", "\u{1}\u{1f}", "ä…"] {
+        let stored = serde_json::to_string(text).unwrap().len() - 2;
+        assert_eq!(ReportBody::TextDelta(text.to_owned()).size(), stored, "{text:?}");
+    }
+}
+
+#[test]
+fn what_an_agent_says_of_its_failure_is_cut() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.finish(AgentEnding::Failed { message: "ä".repeat(1_000_000) });
+    let Some(Entry::RunEnded { outcome, .. }) = world.log.last() else { panic!("{:?}", world.log) };
+    assert!(outcome.failure().unwrap().message.len() < 5_000);
 }
 
 #[test]

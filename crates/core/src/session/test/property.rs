@@ -74,6 +74,7 @@ proptest! {
             Fact::SandboxFrozen { incarnation, asked },
             Fact::SandboxThawed { incarnation, asked },
             Fact::SandboxGone { incarnation, death: Death::Lost },
+            Fact::SandboxUnreachable { incarnation },
         ] {
             world.observe(fact);
             prop_assert_eq!(&before, &world.session);

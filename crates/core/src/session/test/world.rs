@@ -18,7 +18,7 @@ use crate::json::Json;
 use crate::number::{Incarnation, Seq, Turn};
 use crate::policy::{Context, Policy};
 use crate::refusal::Refusal;
-use crate::run::RunStatus;
+use crate::run::{Outcome, RunStatus};
 use crate::time::Timestamp;
 
 /// One thing that happens. Numbers choose among what there is, so that every script makes sense.
@@ -37,6 +37,8 @@ pub(super) enum Step {
     Work(Work),
     /// A sandbox dies.
     Die(u8),
+    /// A sandbox does not answer.
+    LoseTouch,
     Wait(u32),
     WaitForDeadline,
     /// The owner is killed and another one takes over.
@@ -99,6 +101,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => any::<usize>().prop_map(Step::Replay),
         6 => work.prop_map(Step::Work),
         1 => any::<u8>().prop_map(Step::Die),
+        1 => Just(Step::LoseTouch),
         2 => (1u32..20_000).prop_map(Step::Wait),
         1 => Just(Step::WaitForDeadline),
         1 => Just(Step::Crash),
@@ -122,6 +125,8 @@ pub(super) struct World {
     pub(super) live: BTreeMap<Incarnation, Live>,
     pub(super) dead_through: Incarnation,
     random: u64,
+    /// Whether what is being decided is a person's wish that runs end.
+    person_ends_runs: bool,
 }
 
 impl World {
@@ -152,6 +157,7 @@ impl World {
             live: BTreeMap::new(),
             dead_through: Incarnation::ZERO,
             random: 0,
+            person_ends_runs: false,
         };
         world.record(decision);
         world
@@ -197,6 +203,13 @@ impl World {
                     self.transit.push(Fact::SandboxGone { incarnation, death });
                 }
             }
+            Step::LoseTouch => {
+                // Only who should be running is attached to.
+                if self.session.sandbox() == Sandbox::Live {
+                    let incarnation = self.session.incarnation();
+                    self.observe(Fact::SandboxUnreachable { incarnation });
+                }
+            }
             Step::Wait(millis) => self.wait(Duration::from_millis(u64::from(*millis))),
             Step::WaitForDeadline => self.wait_for_deadline(),
             Step::Crash => self.crash(),
@@ -216,6 +229,8 @@ impl World {
 
     pub(super) fn request(&mut self, request: Request) -> Result<(), Refusal> {
         let before = self.session.clone();
+        self.person_ends_runs =
+            matches!(request, Request::Interrupt { .. } | Request::Stop | Request::End);
         let decided = {
             let ctx = Context { now: self.now, policy: &self.policy };
             self.session.request(&ctx, request)
@@ -223,6 +238,7 @@ impl World {
         match decided {
             Ok(decision) => {
                 self.record(decision);
+                self.person_ends_runs = false;
                 Ok(())
             }
             Err(refusal) => {
@@ -384,7 +400,12 @@ impl World {
                 }
                 RunChange::Started { run, .. } => self.status(run, RunStatus::Running),
                 RunChange::Progressed { .. } => {}
-                RunChange::Ended { run, outcome, .. } => self.status(run, outcome.status()),
+                RunChange::Ended { run, outcome, .. } => {
+                    let person =
+                        self.person_ends_runs || self.log.contains(&Entry::RunCancelling { run });
+                    assert!(person || outcome != Outcome::Cancelled, "nobody cancelled {run}");
+                    self.status(run, outcome.status());
+                }
             }
         }
         self.owed.extend(decision.effects);
