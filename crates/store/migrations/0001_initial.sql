@@ -30,6 +30,12 @@ CREATE TABLE credential (
 );
 CREATE INDEX credential_by_tenant ON credential (tenant_id, id);
 
+-- One row: how many servers have begun their life on this database. `session.owner` is one of them.
+CREATE TABLE owner (
+    last BIGINT NOT NULL
+);
+INSERT INTO owner (last) VALUES (0);
+
 -- A deleted agent stays as a row: its sessions refer to it. Its name is free again.
 CREATE TABLE agent (
     id             TEXT     NOT NULL PRIMARY KEY,
@@ -59,7 +65,7 @@ CREATE TABLE session (
     agent_name    TEXT     NOT NULL,
     parent_id     TEXT,
     created_at    BIGINT   NOT NULL,
-    owner         TEXT     NOT NULL,
+    owner         BIGINT   NOT NULL,
     fence         BIGINT   NOT NULL,
     last_seq      BIGINT   NOT NULL,
     status        TEXT     NOT NULL,
@@ -73,7 +79,7 @@ CREATE TABLE session (
 CREATE INDEX session_by_tenant ON session (tenant_id, id);
 CREATE INDEX session_by_agent ON session (agent_id, id);
 CREATE INDEX session_unsettled ON session (id) WHERE at_rest = 0;
-CREATE INDEX session_frozen ON session (id, incarnation) WHERE sandbox = 'frozen';
+CREATE INDEX session_sandboxed ON session (id, incarnation) WHERE sandbox IN ('live', 'frozen');
 CREATE INDEX session_due ON session (due_at, id) WHERE due_at IS NOT NULL;
 
 -- Apart from `session` because every commit rewrites that row, and the configuration in here can

@@ -22,6 +22,9 @@ pub enum StoreError {
         /// The fence that the write named.
         held: Fence,
     },
+    /// A later server owns the session: this one must let go of everything.
+    #[error("session {0} belongs to a server that started later")]
+    Superseded(SessionId),
     /// The write was decided on another end of the log than the one that is stored.
     #[error("the log of session {session} does not end at {expected}")]
     Conflict {
@@ -70,6 +73,7 @@ impl StoreError {
             Self::NotFound(_)
             | Self::Exists(_)
             | Self::Fenced { .. }
+            | Self::Superseded(_)
             | Self::Conflict { .. }
             | Self::TooLarge { .. }
             | Self::Damaged { .. }

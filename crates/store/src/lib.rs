@@ -23,11 +23,9 @@ pub mod memory;
 mod model;
 pub mod sqlite;
 
-use ash_core::id::{
-    AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
-};
+use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence, Incarnation, Seq};
+use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::LogEntry;
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
@@ -92,16 +90,18 @@ pub trait Store: Send + Sync + 'static {
     /// The latest version of each of a tenant's agents, by name.
     async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>>;
     /// Deletes an agent and hides its sessions from every list and look-up. Returns those that
-    /// have not ended: the caller ends them.
+    /// have not ended: the caller ends them, or whoever finds them abandoned.
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>>;
 
     // --- Sessions ---------------------------------------------------------------------------
 
+    /// Begins the life of a server: the number it claims sessions with.
+    async fn next_owner(&self) -> Result<Owner>;
     /// Adds a session, claimed by `owner`, with its first entries. Returns its fence.
     async fn create_session(&self, session: &NewSession) -> Result<Fence>;
     /// Makes `owner` the session's owner and raises its fence: whoever owned it before can write
-    /// no more. Works on hidden sessions too.
-    async fn claim_session(&self, id: SessionId, owner: OwnerId) -> Result<Claimed>;
+    /// no more. A later owner keeps it. Works on hidden sessions too.
+    async fn claim_session(&self, id: SessionId, owner: Owner) -> Result<Claimed>;
     /// Records a decision: the session's new value, its entries, runs and everything else, in
     /// one piece.
     async fn commit(&self, commit: &Commit) -> Result<()>;
@@ -123,14 +123,22 @@ pub trait Store: Send + Sync + 'static {
         after: Option<SessionId>,
         limit: u32,
     ) -> Result<Vec<SessionId>>;
-    /// Sessions of any tenant whose sandbox is frozen, by id, after `after`.
-    async fn frozen_sessions(
+    /// Sessions of any tenant whose sandbox is at work or frozen, so that it must be alive, by id,
+    /// after `after`.
+    async fn sandboxed_sessions(
         &self,
         after: Option<SessionId>,
         limit: u32,
     ) -> Result<Vec<(SessionId, Incarnation)>>;
     /// Sessions of any tenant with a deadline at or before `now`, most overdue first.
     async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>>;
+    /// Sessions of any tenant that have not ended though their agent was deleted, by id, after
+    /// `after`.
+    async fn abandoned_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionId>>;
     /// The sandbox a session may have, whatever its tenant: `None` if there is no such session,
     /// or nothing runs for it.
     async fn expected_incarnation(&self, id: SessionId) -> Result<Option<Incarnation>>;

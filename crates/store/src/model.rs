@@ -5,10 +5,10 @@ use std::fmt;
 
 use ash_core::failure::Failure;
 use ash_core::id::{
-    AgentId, AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
+    AgentId, AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId,
 };
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence, Seq, Turn};
+use ash_core::number::{AgentVersion, Fence, Owner, Seq, Turn};
 use ash_core::run::{Phase, RunStatus, Usage};
 use ash_core::session::{LogEntry, RunChange, Session, Status};
 use ash_core::time::Timestamp;
@@ -155,7 +155,7 @@ pub struct NewSession {
     /// Its first entries.
     pub entries: Vec<LogEntry>,
     /// Who works on it.
-    pub owner: OwnerId,
+    pub owner: Owner,
     /// What the caller is told if it asks again.
     pub receipt: Option<Receipt>,
 }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 use ash_core::id::{
     AgentId, AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId,
 };
-use ash_core::number::{AgentVersion, Fence};
+use ash_core::number::{AgentVersion, Fence, Owner};
 use ash_core::run::{RunStatus, Usage};
 use ash_core::session::{LogEntry, RunChange, Session};
 use ash_core::time::Timestamp;
@@ -37,12 +37,14 @@ struct Tables {
     sessions: BTreeMap<SessionId, Row>,
     receipts: BTreeMap<ReceiptKey, Receipt>,
     outbox: BTreeMap<OutboxId, OutboxRow>,
+    last_owner: Owner,
 }
 
 struct Row {
     record: SessionRecord,
     session: Session,
     due_at: Option<Timestamp>,
+    owner: Owner,
     fence: Fence,
     log: Vec<LogEntry>,
     runs: BTreeMap<RunId, RunRecord>,

@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ash_core::entry::Entry;
-use ash_core::id::{
-    AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
-};
+use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence, Incarnation, Seq};
+use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::{LogEntry, Sandbox, Status};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
@@ -175,6 +173,12 @@ impl Store for MemoryStore {
         Ok(going_on.map(|row| row.record.id).collect())
     }
 
+    async fn next_owner(&self) -> Result<Owner> {
+        let mut tables = self.tables();
+        tables.last_owner = tables.last_owner.next();
+        Ok(tables.last_owner)
+    }
+
     async fn create_session(&self, new: &NewSession) -> Result<Fence> {
         new.check()?;
         for entry in &new.entries {
@@ -198,6 +202,7 @@ impl Store for MemoryStore {
             record: new.record.clone(),
             session: new.session.clone(),
             due_at: new.due_at,
+            owner: new.owner,
             fence,
             log: new.entries.clone(),
             runs: BTreeMap::new(),
@@ -206,9 +211,13 @@ impl Store for MemoryStore {
         Ok(fence)
     }
 
-    async fn claim_session(&self, id: SessionId, _owner: OwnerId) -> Result<Claimed> {
+    async fn claim_session(&self, id: SessionId, owner: Owner) -> Result<Claimed> {
         let mut tables = self.tables();
         let row = tables.sessions.get_mut(&id).ok_or(StoreError::NotFound("session"))?;
+        if row.owner > owner {
+            return Err(StoreError::Superseded(id));
+        }
+        row.owner = owner;
         row.fence = row.fence.next();
         Ok(Claimed { record: row.record.clone(), session: row.session.clone(), fence: row.fence })
     }
@@ -293,17 +302,29 @@ impl Store for MemoryStore {
         Ok(unsettled.take(limit as usize).map(|row| row.record.id).collect())
     }
 
-    async fn frozen_sessions(
+    async fn sandboxed_sessions(
         &self,
         after: Option<SessionId>,
         limit: u32,
     ) -> Result<Vec<(SessionId, Incarnation)>> {
         let tables = self.tables();
-        let frozen = tables
+        let alive = tables
             .sessions_after(after)
-            .filter(|row| matches!(row.session.sandbox(), Sandbox::Frozen { .. }));
-        let pairs = frozen.map(|row| (row.record.id, row.session.incarnation()));
+            .filter(|row| matches!(row.session.sandbox(), Sandbox::Live | Sandbox::Frozen { .. }));
+        let pairs = alive.map(|row| (row.record.id, row.session.incarnation()));
         Ok(pairs.take(limit as usize).collect())
+    }
+
+    async fn abandoned_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionId>> {
+        let tables = self.tables();
+        let abandoned = tables
+            .sessions_after(after)
+            .filter(|row| !tables.is_visible(row) && row.session.status() != Status::Ended);
+        Ok(abandoned.take(limit as usize).map(|row| row.record.id).collect())
     }
 
     async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {

@@ -21,6 +21,10 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// More than there are statements: each is prepared once per connection.
 const STATEMENT_CACHE: usize = 128;
 
+/// How many pages are logged between two checkpoints (32 MB). The same pages are written again and
+/// again, the last one of each log above all; the longer they gather, the fewer go home.
+const CHECKPOINT_PAGES: i64 = 8_000;
+
 /// What the write-ahead log is cut back to after a checkpoint, if a burst made it longer.
 const WAL_KEPT_BYTES: i64 = 64 * 1024 * 1024;
 
@@ -34,6 +38,8 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
     // FULL: a commit is acknowledged only once the disk has it. Group commit pays for it.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", WAL_KEPT_BYTES)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(connection)
 }
 

@@ -1,8 +1,8 @@
 //! Writes, turned into column values by whoever asks for them: JSON is written on the caller's
 //! side, so that the one thread that writes only writes.
 
-use ash_core::id::{OwnerId, SessionId};
-use ash_core::number::{Fence, Seq};
+use ash_core::id::SessionId;
+use ash_core::number::{Fence, Owner, Seq};
 use ash_core::session::{LogEntry, RunChange, Sandbox, Session};
 use ash_core::time::Timestamp;
 
@@ -14,7 +14,7 @@ use crate::model::{Commit, NewSession, OutboxItem, Receipt, SessionRecord, Setti
 /// A session to be added.
 pub(super) struct SessionDraft {
     pub(super) record: SessionRecord,
-    pub(super) owner: OwnerId,
+    pub(super) owner: Owner,
     pub(super) machine: MachineDraft,
     pub(super) settings: String,
     pub(super) events: Vec<EventDraft>,

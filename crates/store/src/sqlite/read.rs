@@ -72,19 +72,36 @@ pub(super) fn unsettled_sessions(
     after: Option<SessionId>,
     limit: u32,
 ) -> Result<Vec<SessionId>> {
-    let after = after.map(|id| id.to_string());
-    let values = params![after.as_deref().unwrap_or(sql::BEFORE_EVERY_ID), limit];
-    list(db, sql::UNSETTLED_SESSIONS, values, rows::session_id)
+    sessions_after(db, sql::UNSETTLED_SESSIONS, after, limit)
 }
 
-pub(super) fn frozen_sessions(
+pub(super) fn abandoned_sessions(
+    db: &Connection,
+    after: Option<SessionId>,
+    limit: u32,
+) -> Result<Vec<SessionId>> {
+    sessions_after(db, sql::ABANDONED_SESSIONS, after, limit)
+}
+
+fn sessions_after(
+    db: &Connection,
+    statement: &str,
+    after: Option<SessionId>,
+    limit: u32,
+) -> Result<Vec<SessionId>> {
+    let after = after.map(|id| id.to_string());
+    let values = params![after.as_deref().unwrap_or(sql::BEFORE_EVERY_ID), limit];
+    list(db, statement, values, rows::session_id)
+}
+
+pub(super) fn sandboxed_sessions(
     db: &Connection,
     after: Option<SessionId>,
     limit: u32,
 ) -> Result<Vec<(SessionId, Incarnation)>> {
     let after = after.map(|id| id.to_string());
     let values = params![after.as_deref().unwrap_or(sql::BEFORE_EVERY_ID), limit];
-    list(db, sql::FROZEN_SESSIONS, values, |row| {
+    list(db, sql::SANDBOXED_SESSIONS, values, |row| {
         Ok((rows::session_id(row)?, Incarnation::new(row.get(1)?)))
     })
 }
@@ -142,7 +159,7 @@ pub(super) fn prompt(db: &Connection, session: SessionId, run: RunId) -> Result<
 }
 
 /// Sessions are never removed, so whatever was found or missed before is still so.
-fn must_exist(db: &Connection, session: &str) -> Result<()> {
+pub(super) fn must_exist(db: &Connection, session: &str) -> Result<()> {
     one(db, sql::FENCE, [session], |_| Ok(()), "session")
 }
 

@@ -97,15 +97,18 @@ statements! {
     PUT_SETTINGS =
         "INSERT INTO session_settings (session_id, settings) VALUES (?1, ?2)
          ON CONFLICT (session_id) DO UPDATE SET settings = excluded.settings";
+    NEXT_OWNER = "UPDATE owner SET last = last + 1 RETURNING last";
     RAISE_FENCE =
-        "UPDATE session SET fence = fence + 1, owner = ?2 WHERE id = ?1 RETURNING fence";
-    /// The guard of every commit: it changes the row only under the fence and on the end of the
-    /// log that the decision was made on.
-    // Touches no indexed column, so no index is rewritten: most commits only add to the log.
+        "UPDATE session SET fence = fence + 1, owner = ?2 WHERE id = ?1 AND owner <= ?2
+         RETURNING fence";
+    /// Like the next, for most commits: they only add to the log. No indexed column is touched,
+    /// so no index is rewritten.
     ADVANCE_SESSION =
         "UPDATE session SET last_seq = ?4, machine = ?10
          WHERE id = ?1 AND fence = ?2 AND last_seq = ?3 AND status = ?5 AND sandbox = ?6
-            AND at_rest = ?7 AND incarnation = ?8 AND COALESCE(due_at, -1) = COALESCE(?9, -1)";
+            AND at_rest = ?7 AND incarnation = ?8 AND due_at IS NOT DISTINCT FROM ?9";
+    /// The guard of every commit: it changes the row only under the fence and on the end of the
+    /// log that the decision was made on.
     COMMIT_SESSION =
         "UPDATE session SET last_seq = ?4, status = ?5, sandbox = ?6, at_rest = ?7,
             incarnation = ?8, due_at = ?9, machine = ?10
@@ -135,8 +138,13 @@ statements! {
             AND (?2 IS NULL OR s.agent_name = ?2) AND (?3 IS NULL OR s.status = ?3)";
     UNSETTLED_SESSIONS =
         "SELECT id FROM session WHERE at_rest = 0 AND id > ?1 ORDER BY id LIMIT ?2";
-    FROZEN_SESSIONS =
-        "SELECT id, incarnation FROM session WHERE sandbox = 'frozen' AND id > ?1
+    SANDBOXED_SESSIONS =
+        "SELECT id, incarnation FROM session WHERE sandbox IN ('live', 'frozen') AND id > ?1
+         ORDER BY id LIMIT ?2";
+    ABANDONED_SESSIONS =
+        "SELECT id FROM session
+         WHERE agent_id IN (SELECT id FROM agent WHERE deleted = 1) AND status <> 'ended'
+            AND id > ?1
          ORDER BY id LIMIT ?2";
     DUE_SESSIONS =
         "SELECT id FROM session WHERE due_at IS NOT NULL AND due_at <= ?1
@@ -156,9 +164,9 @@ statements! {
         "SELECT seq, at, body FROM event INDEXED BY event_message
          WHERE session_id = ?1 AND seq > ?2 AND role IS NOT NULL ORDER BY seq LIMIT ?3";
     PROMPT =
-        "SELECT seq, at, body FROM event INDEXED BY event_message
-         WHERE session_id = ?1 AND role IS NOT NULL AND run_id = ?2 AND kind = 'prompt'
-         ORDER BY seq DESC LIMIT 1";
+        "SELECT e.seq, e.at, e.body FROM run r
+         JOIN event e ON e.session_id = r.session_id AND e.seq = r.prompt_seq
+         WHERE r.session_id = ?1 AND r.id = ?2";
 
     ACCEPT_RUN =
         "INSERT INTO run (session_id, id, status, prompt_seq, accepted_at)
@@ -261,11 +269,11 @@ mod test {
             (SESSIONS, "session_by_tenant"),
             (SESSIONS_GOING_ON, "session_by_agent"),
             (UNSETTLED_SESSIONS, "session_unsettled"),
-            (FROZEN_SESSIONS, "session_frozen"),
+            (SANDBOXED_SESSIONS, "session_sandboxed"),
             (DUE_SESSIONS, "session_due"),
             (EVENTS_AFTER, "PRIMARY KEY (session_id=? AND seq>?)"),
             (MESSAGES_AFTER, "event_message"),
-            (PROMPT, "event_message"),
+            (PROMPT, "PRIMARY KEY (session_id=? AND seq=?)"),
             (RUNS, "run_by_prompt"),
             (READY_OUTBOX, "outbox_by_topic"),
             (PURGE_RECEIPTS, "receipt_by_age"),

@@ -1,10 +1,8 @@
 //! The trait, method by method: each write goes to the writer, each read to the readers.
 
-use ash_core::id::{
-    AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
-};
+use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence, Incarnation, Seq};
+use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::LogEntry;
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
@@ -54,7 +52,8 @@ impl Store for SqliteStore {
 
     async fn revoke_api_key(&self, tenant: &TenantId, id: ApiKeyId) -> Result<()> {
         let names = [tenant.to_string(), id.to_string()];
-        let revoke = move |db: &_| write::change_one(db, sql::DELETE_API_KEY, names, "API key");
+        let revoke =
+            move |db: &_| write::change_one(db, sql::DELETE_API_KEY, names.each_ref(), "API key");
         self.writer.perform(revoke).await
     }
 
@@ -79,8 +78,9 @@ impl Store for SqliteStore {
 
     async fn delete_credential(&self, tenant: &TenantId, id: CredentialId) -> Result<()> {
         let names = [tenant.to_string(), id.to_string()];
-        let delete =
-            move |db: &_| write::change_one(db, sql::DELETE_CREDENTIAL, names, "credential");
+        let delete = move |db: &_| {
+            write::change_one(db, sql::DELETE_CREDENTIAL, names.each_ref(), "credential")
+        };
         self.writer.perform(delete).await
     }
 
@@ -115,12 +115,16 @@ impl Store for SqliteStore {
         self.writer.perform(move |db| write::delete_agent(db, &tenant, &name)).await
     }
 
+    async fn next_owner(&self) -> Result<Owner> {
+        self.writer.perform(write::next_owner).await
+    }
+
     async fn create_session(&self, session: &NewSession) -> Result<Fence> {
         let draft = SessionDraft::of(session)?;
         self.writer.perform(move |db| write::create_session(db, &draft)).await
     }
 
-    async fn claim_session(&self, id: SessionId, owner: OwnerId) -> Result<Claimed> {
+    async fn claim_session(&self, id: SessionId, owner: Owner) -> Result<Claimed> {
         let claim = move |db: &_| write::claim_session(db, id, owner);
         let (fence, row) = self.writer.perform(claim).await?;
         row.decode_claimed(fence)
@@ -159,12 +163,20 @@ impl Store for SqliteStore {
         self.readers.perform(move |db| read::unsettled_sessions(db, after, limit)).await
     }
 
-    async fn frozen_sessions(
+    async fn sandboxed_sessions(
         &self,
         after: Option<SessionId>,
         limit: u32,
     ) -> Result<Vec<(SessionId, Incarnation)>> {
-        self.readers.perform(move |db| read::frozen_sessions(db, after, limit)).await
+        self.readers.perform(move |db| read::sandboxed_sessions(db, after, limit)).await
+    }
+
+    async fn abandoned_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionId>> {
+        self.readers.perform(move |db| read::abandoned_sessions(db, after, limit)).await
     }
 
     async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {

@@ -4,8 +4,8 @@
 //! Inserts say `ON CONFLICT DO NOTHING` and are counted: that a thing exists is an answer, not an
 //! error of the database.
 
-use ash_core::id::{AgentId, AgentName, OutboxId, OwnerId, SessionId, TenantId};
-use ash_core::number::{AgentVersion, Fence};
+use ash_core::id::{AgentId, AgentName, OutboxId, SessionId, TenantId};
+use ash_core::number::{AgentVersion, Fence, Owner};
 use ash_core::session::RunChange;
 use ash_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Params, params};
@@ -99,7 +99,7 @@ pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fe
         record.agent_name.as_str(),
         record.parent.map(|parent| parent.to_string()),
         record.created_at.as_millis(),
-        draft.owner.to_string(),
+        number(draft.owner.get()),
         number(fence.get()),
         machine.last_seq,
         machine.status,
@@ -116,18 +116,29 @@ pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fe
     Ok(fence)
 }
 
+pub(super) fn next_owner(db: &Connection) -> Result<Owner> {
+    let last =
+        db.prepare_cached(sql::NEXT_OWNER)?.query_and_then([], |row| rows::count(row, 0))?.next();
+    let last = last.ok_or_else(|| super::fault::damaged("owner", "its row is missing"))??;
+    Ok(Owner::new(last))
+}
+
 /// The session's row is handed back as it is: reading its JSON is the caller's work.
 pub(super) fn claim_session(
     db: &Connection,
-    id: SessionId,
-    owner: OwnerId,
+    session: SessionId,
+    owner: Owner,
 ) -> Result<(Fence, SessionRow)> {
-    let id = id.to_string();
-    let fence = db
+    let id = session.to_string();
+    let raised = db
         .prepare_cached(sql::RAISE_FENCE)?
-        .query_and_then(params![id, owner.to_string()], |row| rows::count(row, 0))?
+        .query_and_then(params![id, number(owner.get())], |row| rows::count(row, 0))?
         .next();
-    let fence = Fence::new(fence.ok_or(StoreError::NotFound("session"))??);
+    let Some(fence) = raised else {
+        read::must_exist(db, &id)?;
+        return Err(StoreError::Superseded(session));
+    };
+    let fence = Fence::new(fence?);
     let mut select = db.prepare_cached(sql::CLAIMED_SESSION)?;
     let mut found = select.query_and_then([id], SessionRow::of)?;
     let row = found

@@ -6,18 +6,20 @@
 //! ```
 //!
 //! A commit costs one wait for the disk, however much is in it. So the thread takes everything
-//! that has gathered while the disk was busy with the group before, and never waits for more: a
-//! lone caller has no delay, and the busier it gets the larger the groups grow. An operation that
-//! fails is rolled back to its savepoint and leaves its neighbors alone. Nobody is answered before
-//! the commit of their group has returned.
+//! that has gathered while the disk was busy with the group before: a lone caller has no delay,
+//! and the busier it gets the larger the groups grow. If an operation fails, the group is done
+//! again with a savepoint for each, so that it leaves its neighbors alone. Nobody is answered
+//! before the commit of their group has returned.
 //!
 //! When the group as a whole fails (the disk is full, say), nothing of it happened as far as the
-//! database will tell, and everybody in it gets a transient error: also those whose operation had
-//! been refused, because the refusal may rest on a neighbor's write that is gone.
+//! database will tell, and everybody in it gets the same error, a transient one unless the database
+//! is damaged: also those whose operation had been refused, because the refusal may rest on a
+//! neighbor's write that is gone.
 
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -27,6 +29,10 @@ use crate::{Result, StoreError};
 
 /// How many operations wait at the most; beyond it, callers wait to be let into the queue.
 const QUEUE_CAPACITY: usize = 1024;
+
+/// How long a group that was larger before waits to become so again: about what a fast disk takes
+/// for one commit, which is what it saves.
+const BLINK: Duration = Duration::from_micros(400);
 
 /// The handle of the thread. Dropping it lets the thread finish what is queued, and waits.
 pub(super) struct Writer {
@@ -49,10 +55,10 @@ impl Writer {
     /// does not stop a write that is queued.
     pub(super) async fn perform<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        write: impl Fn(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        let operation = Pending { write: Some(write), result: None, answer };
+        let operation = Pending { write, result: None, answer };
         let queue = self.queue.as_ref().ok_or_else(writer_is_gone)?;
         queue.send(Box::new(operation)).await.map_err(|_| writer_is_gone())?;
         answered.await.map_err(|_| writer_is_gone())?
@@ -77,7 +83,8 @@ fn writer_is_gone() -> StoreError {
 
 /// Something to be done inside a transaction, and somebody who waits for it.
 trait Operation: Send {
-    /// Does it. The error is handed back to be put down by [`refuse`](Self::refuse).
+    /// Does it. The error is handed back to be put down by [`refuse`](Self::refuse). If the
+    /// transaction is given up, it is done again in the next one.
     fn perform(&mut self, connection: &Connection) -> Result<()>;
     /// Notes that it failed and was rolled back.
     fn refuse(&mut self, error: StoreError);
@@ -88,8 +95,7 @@ trait Operation: Send {
 }
 
 struct Pending<T, F> {
-    /// Taken when it is done.
-    write: Option<F>,
+    write: F,
     /// There once it is done.
     result: Option<Result<T>>,
     answer: oneshot::Sender<Result<T>>,
@@ -98,11 +104,10 @@ struct Pending<T, F> {
 impl<T, F> Operation for Pending<T, F>
 where
     T: Send,
-    F: FnOnce(&Connection) -> Result<T> + Send,
+    F: Fn(&Connection) -> Result<T> + Send,
 {
     fn perform(&mut self, connection: &Connection) -> Result<()> {
-        let write = self.write.take().expect("an operation is performed once");
-        self.result = Some(Ok(write(connection)?));
+        self.result = Some(Ok((self.write)(connection)?));
         Ok(())
     }
 
@@ -127,13 +132,11 @@ fn write_groups(
     group_limit: usize,
 ) {
     let mut disk_was_full = false;
+    let mut company = 1;
     while let Some(first) = waiting.blocking_recv() {
         let mut group = vec![first];
-        while group.len() < group_limit
-            && let Ok(next) = waiting.try_recv()
-        {
-            group.push(next);
-        }
+        gather(&mut group, &mut waiting, group_limit, company);
+        company = group.len().max(company * 3 / 4);
         if disk_was_full {
             make_room(connection);
         }
@@ -159,12 +162,44 @@ fn write_groups(
     }
 }
 
+/// Takes whatever waits. Those who were answered together a moment ago are about to ask again: if
+/// they were several, the first of them gives the others the blink of an eye to catch up, instead
+/// of having a wait for the disk for itself and making the others wait for it too.
+fn gather(
+    group: &mut Vec<Box<dyn Operation>>,
+    waiting: &mut mpsc::Receiver<Box<dyn Operation>>,
+    group_limit: usize,
+    company: usize,
+) {
+    let expected = company.min(group_limit);
+    let begun = Instant::now();
+    while group.len() < group_limit {
+        match waiting.try_recv() {
+            Ok(next) => group.push(next),
+            Err(_) if group.len() < expected && begun.elapsed() < BLINK => thread::yield_now(),
+            Err(_) => return,
+        }
+    }
+}
+
 /// Does the whole group, or fails as a whole.
 fn write_group(connection: &Connection, group: &mut [Box<dyn Operation>]) -> Result<()> {
     // Only a rollback that failed leaves a transaction open.
     leave_transaction(connection)?;
+    // Nearly always nothing is refused, and savepoints would keep a copy of every page for nothing.
+    let mut refused = false;
+    let done = transact(connection, || {
+        let performed = group.iter_mut().try_for_each(|operation| operation.perform(connection));
+        refused = performed.is_err();
+        performed
+    });
+    if refused { transact(connection, || write_each(connection, group)) } else { done }
+}
+
+/// Does something in a transaction. If it fails, nothing of it has happened.
+fn transact(connection: &Connection, act: impl FnOnce() -> Result<()>) -> Result<()> {
     run(connection, sql::BEGIN)?;
-    let written = write_each(connection, group).and_then(|()| run(connection, sql::COMMIT));
+    let written = act().and_then(|()| run(connection, sql::COMMIT));
     if written.is_err() {
         // If this fails too, the next group begins with trying again.
         leave_transaction(connection).unwrap_or_else(|error| {
@@ -177,6 +212,8 @@ fn write_group(connection: &Connection, group: &mut [Box<dyn Operation>]) -> Res
     written
 }
 
+/// Does one operation after the other, each on its own: one that is refused leaves its neighbors
+/// alone.
 fn write_each(connection: &Connection, group: &mut [Box<dyn Operation>]) -> Result<()> {
     for operation in group {
         run(connection, sql::SAVEPOINT)?;
@@ -221,12 +258,16 @@ fn run(connection: &Connection, statement: &str) -> Result<()> {
 fn outcome_is_open(cause: &Arc<StoreError>) -> StoreError {
     match **cause {
         StoreError::Full(_) => StoreError::Full(Arc::clone(cause).into()),
+        // Trying again will not help.
+        StoreError::Damaged { what, .. } => {
+            StoreError::Damaged { what, source: Arc::clone(cause).into() }
+        }
         StoreError::NotFound(_)
         | StoreError::Exists(_)
         | StoreError::Fenced { .. }
         | StoreError::Conflict { .. }
+        | StoreError::Superseded(_)
         | StoreError::TooLarge { .. }
-        | StoreError::Damaged { .. }
         | StoreError::TooNew { .. }
         | StoreError::Unavailable(_) => StoreError::Unavailable(Arc::clone(cause).into()),
     }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use ash_core::failure::Death;
-use ash_core::number::{Fence, Seq};
+use ash_core::number::{Fence, Owner, Seq};
 use ash_core::session::{Fact, ReportBody, Request, Status};
 use ash_store::memory::MemoryStore;
 use ash_store::sqlite::SqliteStore;
@@ -11,8 +11,8 @@ use ash_store::{Commit, NewAgentVersion, PageRequest, Result, SessionFilter, Sto
 use proptest::prelude::*;
 
 use crate::support::{
-    Conversation, add_them, agent_id, agent_version, at, name, outbox_id, owner_id, reason,
-    receipt, run_id, session_id, settings, task, them, us,
+    Conversation, add_them, agent_id, agent_version, at, name, outbox_id, reason, receipt, run_id,
+    session_id, settings, task, them, us,
 };
 
 /// How many sessions, agents and tasks there are: few, so that operations meet.
@@ -23,8 +23,9 @@ const FEW: i64 = 3;
 enum Step {
     Deploy { agent: i64, id: i64 },
     DeleteAgent { agent: i64 },
-    Create { session: i64, receipt: Option<i64> },
-    Claim { session: i64 },
+    NextOwner,
+    Create { session: i64, owner: u64, receipt: Option<i64> },
+    Claim { session: i64, owner: u64 },
     Commit { session: i64, what: What, flaw: Flaw, extra: Extra },
     Lease { now: i64, limit: u32 },
     Finish { task: i64, attempt: u32 },
@@ -89,12 +90,16 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let extra = (prop::option::weighted(0.2, 1..=FEW), some(), any::<bool>(), some())
         .prop_map(|(receipt, task, rename, due_at)| Extra { receipt, task, rename, due_at });
+    let owner = 1..=3u64;
     let status = prop::option::of(prop::sample::select(Status::ALL.to_vec()));
     prop_oneof![
         1 => (few.clone(), few.clone()).prop_map(|(agent, id)| Step::Deploy { agent, id }),
         1 => few.clone().prop_map(|agent| Step::DeleteAgent { agent }),
-        3 => (few.clone(), some()).prop_map(|(session, receipt)| Step::Create { session, receipt }),
-        2 => few.clone().prop_map(|session| Step::Claim { session }),
+        1 => Just(Step::NextOwner),
+        3 => (few.clone(), owner.clone(), some()).prop_map(|(session, owner, receipt)| {
+            Step::Create { session, owner, receipt }
+        }),
+        3 => (few.clone(), owner).prop_map(|(session, owner)| Step::Claim { session, owner }),
         14 => (few.clone(), what, flaw, extra).prop_map(|(session, what, flaw, extra)| {
             Step::Commit { session, what, flaw, extra }
         }),
@@ -156,17 +161,21 @@ impl Both {
                 let agent = name(&format!("agent-{agent}"));
                 both!(self, store => store.delete_agent(&us(), &agent));
             }
-            Step::Create { session, receipt: key } => {
+            Step::NextOwner => {
+                both!(self, store => store.next_owner());
+            }
+            Step::Create { session, owner: number, receipt: key } => {
                 let (owner, mut new) = Conversation::draft(*session);
+                new.owner = Owner::new(*number);
                 new.receipt = key.map(|key| receipt(&key.to_string(), key));
                 if both!(self, store => store.create_session(&new)) {
                     self.owners[slot(*session)] = Some(owner);
                 }
             }
-            Step::Claim { session } => {
-                let id = session_id(*session);
-                let claimed = self.memory.claim_session(id, owner_id(2)).await;
-                same(&claimed, &self.sqlite.claim_session(id, owner_id(2)).await);
+            Step::Claim { session, owner } => {
+                let (id, owner) = (session_id(*session), Owner::new(*owner));
+                let claimed = self.memory.claim_session(id, owner).await;
+                same(&claimed, &self.sqlite.claim_session(id, owner).await);
                 if let (Ok(claimed), Some(owner)) = (claimed, &mut self.owners[slot(*session)]) {
                     owner.session = claimed.session;
                     owner.fence = claimed.fence;
@@ -230,7 +239,9 @@ impl Both {
         both!(self, store => store.due_sessions(at(2), limit));
         both!(self, store => store.unsettled_sessions(Some(id), limit));
         both!(self, store => store.unsettled_sessions(None, limit));
-        both!(self, store => store.frozen_sessions(None, limit));
+        both!(self, store => store.sandboxed_sessions(None, limit));
+        both!(self, store => store.sandboxed_sessions(Some(id), limit));
+        both!(self, store => store.abandoned_sessions(None, limit));
         both!(self, store => store.receipt(&receipt(&session.to_string(), 1).key));
         let agent = Some(name(&format!("agent-{session}")));
         let filter = SessionFilter { agent: agent.clone(), status };

@@ -4,13 +4,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use ash_core::number::Seq;
+use ash_core::number::{Owner, Seq};
 use ash_store::sqlite::SqliteStore;
 use ash_store::{Store as _, StoreError};
 use rusqlite::{Connection, TransactionBehavior};
 use tempfile::TempDir;
 
-use crate::support::{Conversation, deploy, owner_id, reason, refusal, session_id, us};
+use crate::support::{Conversation, deploy, reason, refusal, session_id, us};
 
 struct Place {
     _directory: TempDir,
@@ -51,6 +51,35 @@ async fn a_new_database_is_migrated_and_a_second_opening_changes_nothing() {
     assert_eq!(store.tenants().await.unwrap().len(), 1);
     store.close().await;
     assert_eq!(versions(&place.path), [(1, "initial".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_a_later_owner_and_its_former_self_is_superseded() {
+    let place = place();
+    let store = SqliteStore::open(&place.path).unwrap();
+    deploy(&store, 1).await;
+    Conversation::active(&store, 10).await;
+    let former = store.next_owner().await.unwrap();
+    store.claim_session(session_id(10), former).await.unwrap();
+    store.close().await;
+
+    let store = SqliteStore::open(&place.path).unwrap();
+    let later = store.next_owner().await.unwrap();
+    assert_eq!((former, later), (Owner::new(1), Owner::new(2)));
+    store.claim_session(session_id(10), later).await.unwrap();
+    store.close().await;
+
+    let store = SqliteStore::open(&place.path).unwrap();
+    let superseded = store.claim_session(session_id(10), former).await;
+    assert!(matches!(superseded, Err(StoreError::Superseded(_))), "{superseded:?}");
+}
+
+#[tokio::test]
+async fn a_database_without_its_count_of_owners_is_damaged() {
+    let place = place();
+    let store = SqliteStore::open(&place.path).unwrap();
+    tamper(&place.path, "DELETE FROM owner");
+    assert_eq!(refusal(store.next_owner().await), r#"Damaged("owner")"#);
 }
 
 #[tokio::test]
@@ -168,7 +197,7 @@ async fn a_row_that_cannot_be_understood_is_damaged_and_says_what_it_is() {
     assert_eq!(refusal(store.session(&us(), session_id(10)).await), r#"Damaged("settings")"#);
     tamper(&place.path, "UPDATE session SET machine = '{}'");
     tamper(&place.path, "UPDATE session_settings SET settings = '{}'");
-    let claimed = store.claim_session(session_id(10), owner_id(2)).await;
+    let claimed = store.claim_session(session_id(10), Owner::new(2)).await;
     assert_eq!(refusal(claimed), r#"Damaged("settings")"#);
     tamper(&place.path, "UPDATE agent SET name = 'no name'");
     assert_eq!(refusal(store.agents(&us()).await), r#"Damaged("agent")"#);

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use ash_core::failure::Death;
 use ash_core::id::{
-    AgentId, AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
+    AgentId, AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId,
 };
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence, Seq, SpoolPosition};
+use ash_core::number::{AgentVersion, Fence, Owner, Seq, SpoolPosition};
 use ash_core::policy::{Context, Policy};
 use ash_core::run::{Completion, Usage};
 use ash_core::session::{
@@ -43,7 +44,6 @@ numbered_ids! {
     key_id -> ApiKeyId;
     credential_id -> CredentialId;
     outbox_id -> OutboxId;
-    owner_id -> OwnerId;
 }
 
 pub(crate) fn us() -> TenantId {
@@ -80,6 +80,7 @@ pub(crate) fn reason(error: &StoreError) -> String {
         StoreError::NotFound(_)
         | StoreError::Exists(_)
         | StoreError::Fenced { .. }
+        | StoreError::Superseded(_)
         | StoreError::Conflict { .. }
         | StoreError::TooLarge { .. }
         | StoreError::TooNew { .. } => format!("{error:?}"),
@@ -164,7 +165,7 @@ impl Conversation {
             session: session.clone(),
             due_at: session.next_deadline(&policy),
             entries: decision.entries,
-            owner: owner_id(1),
+            owner: Owner::new(1),
             receipt: None,
         };
         (Self { session, fence: Fence::new(1), now: number, policy }, new)
@@ -195,8 +196,8 @@ impl Conversation {
     }
 
     /// Takes the session over.
-    pub(crate) async fn claim(&mut self, store: &dyn Store, owner: i64) {
-        let claimed = store.claim_session(self.id(), owner_id(owner)).await.unwrap();
+    pub(crate) async fn claim(&mut self, store: &dyn Store, owner: u64) {
+        let claimed = store.claim_session(self.id(), Owner::new(owner)).await.unwrap();
         self.session = claimed.session;
         self.fence = claimed.fence;
     }
@@ -234,6 +235,12 @@ impl Conversation {
     pub(crate) fn started(&mut self) -> Commit {
         let incarnation = self.session.incarnation();
         self.observe(Fact::SandboxStarted { incarnation })
+    }
+
+    /// The sandbox is gone, as it was asked to be.
+    pub(crate) fn gone(&mut self) -> Commit {
+        let incarnation = self.session.incarnation();
+        self.observe(Fact::SandboxGone { incarnation, death: Death::Stopped })
     }
 
     pub(crate) fn prompt(&mut self, run: i64, text: &str) -> Commit {

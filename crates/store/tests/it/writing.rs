@@ -4,13 +4,13 @@ use std::future::Future as _;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use ash_core::number::Seq;
+use ash_core::number::{Owner, Seq};
 use ash_store::sqlite::{Options, SqliteStore};
 use ash_store::{Store as _, StoreError};
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 
-use crate::support::{Conversation, deploy, owner_id, receipt, session_id, us};
+use crate::support::{Conversation, deploy, receipt, session_id, us};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_reader_sees_what_was_acknowledged_before_it_began() {
@@ -48,15 +48,16 @@ async fn refused_commits_do_not_harm_those_beside_them() {
         let store = Arc::clone(&store);
         tasks.spawn(async move {
             let mut conversation = Conversation::active(&*store, number).await;
+            let owner = store.next_owner().await.unwrap().get();
             for run in 1..12 {
                 let mut doomed = conversation.clone().prompt(100 + run, "doomed");
                 doomed.receipt = Some(receipt("everybody's", 1));
                 let taken = store.commit(&doomed).await;
                 if taken.is_ok() {
-                    conversation.claim(&*store, 1).await;
+                    conversation.claim(&*store, owner).await;
                 }
                 let mut stale = conversation.clone();
-                conversation.claim(&*store, number).await;
+                conversation.claim(&*store, owner).await;
                 let fenced = store.commit(&stale.prompt(200 + run, "stale")).await;
                 assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
                 store.commit(&conversation.prompt(run, "hello")).await.unwrap();
@@ -110,10 +111,33 @@ async fn two_processes_may_write_and_the_fence_keeps_them_apart() {
         let fenced = one.commit(&stalled.clone().prompt(run, "stale")).await;
         assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
     }
+    let superseded = one.claim_session(session_id(10), Owner::new(1)).await;
+    assert!(matches!(superseded, Err(StoreError::Superseded(_))), "{superseded:?}");
     stalled.claim(&one, 3).await;
     assert_eq!(stalled.session, conversation.session);
-    let claimed = other.claim_session(session_id(10), owner_id(4)).await.unwrap();
+    let claimed = other.claim_session(session_id(10), Owner::new(4)).await.unwrap();
     assert_eq!(claimed.fence, stalled.fence.next());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_two_processes_are_the_same_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ash.db");
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let store = SqliteStore::open(&path).unwrap();
+        tasks.spawn(async move {
+            let mut owners = Vec::new();
+            for _ in 0..10 {
+                owners.push(store.next_owner().await.unwrap().get());
+            }
+            assert!(owners.is_sorted(), "{owners:?}");
+            owners
+        });
+    }
+    let mut owners = tasks.join_all().await.concat();
+    owners.sort_unstable();
+    assert_eq!(owners, (1..=40).collect::<Vec<_>>());
 }
 
 #[tokio::test]

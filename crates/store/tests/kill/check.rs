@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ash_core::entry::Entry;
 use ash_core::id::{RunId, SessionId};
-use ash_core::number::{Fence, Seq, Turn};
+use ash_core::number::{Fence, Owner, Seq, Turn};
 use ash_core::run::RunStatus;
 use ash_core::session::LogEntry;
 use ash_core::time::Timestamp;
@@ -23,12 +23,15 @@ pub(crate) struct Ledger {
     /// Acknowledged and not yet found.
     expected: BTreeMap<(SessionId, Seq), Acknowledged>,
     sessions: BTreeMap<SessionId, Found>,
+    /// The latest owner that was heard of.
+    owner: Owner,
 }
 
 /// What was found of a session so far; a later check goes on from there.
 #[derive(Default)]
 struct Found {
     last_seq: Seq,
+    owner: Owner,
     fence: Fence,
     runs: BTreeMap<RunId, Run>,
     commits: BTreeSet<String>,
@@ -55,6 +58,18 @@ impl Ledger {
     /// The writer was told that this is durable.
     pub(crate) fn expect(&mut self, acknowledged: Acknowledged) {
         self.expected.insert((acknowledged.session, acknowledged.first), acknowledged);
+    }
+
+    /// A writer that was killed had been told that these are durable. Returns what is wrong with
+    /// its owner: it must be one, and later than that of every writer before.
+    pub(crate) fn expect_of_one_life(&mut self, told: Vec<Acknowledged>) -> Option<String> {
+        let owners: BTreeSet<_> = told.iter().map(|commit| commit.owner).collect();
+        told.into_iter().for_each(|commit| self.expect(commit));
+        let before = self.owner;
+        self.owner = owners.last().copied().unwrap_or(before);
+        let is_later = owners.iter().all(|&owner| owner > before);
+        let wrong = owners.len() > 1 || !is_later;
+        wrong.then(|| format!("the writer was {owners:?}, after one that was {before}"))
     }
 
     /// Opens the store and looks at everything that is new since the last check.
@@ -112,11 +127,15 @@ impl Ledger {
             if commit.fence < found.fence {
                 fault(format!("fence {} wrote after fence {}", commit.fence, found.fence));
             }
+            if commit.owner < found.owner {
+                fault(format!("owner {} wrote after owner {}", commit.owner, found.owner));
+            }
             match self.expected.remove(&(id, first)) {
                 Some(expected) if expected == commit => findings.kept += 1,
                 Some(expected) => fault(format!("{expected:?} was acknowledged, not {commit:?}")),
                 None => findings.unacknowledged += 1,
             }
+            found.owner = commit.owner;
             found.fence = commit.fence;
             found.last_seq = commit.last;
             found.commits.insert(commit_name(id, first));

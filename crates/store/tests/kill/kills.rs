@@ -150,8 +150,10 @@ async fn kill_once(
         tally.faults.push(format!("kill {kill}: the writer had ended by itself, with {status}"));
     }
 
-    for line in &heard {
-        ledger.expect(serde_json::from_str::<Acknowledged>(line)?);
+    let told: Result<Vec<Acknowledged>, _> =
+        heard.iter().map(|line| serde_json::from_str(line)).collect();
+    if let Some(fault) = ledger.expect_of_one_life(told?) {
+        tally.faults.push(format!("kill {kill}: {fault}"));
     }
     let reopening = Instant::now();
     let findings = ledger.check_reopened(place).await?;

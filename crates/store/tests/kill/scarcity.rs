@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ash_store::StoreError;
 use ash_store::sqlite::SqliteStore;
+use ash_store::{Store as _, StoreError};
 
 use crate::check::{Findings, Ledger};
 use crate::kills::grouped;
@@ -40,6 +40,7 @@ impl Refused {
             other @ (StoreError::NotFound(_)
             | StoreError::Exists(_)
             | StoreError::Fenced { .. }
+            | StoreError::Superseded(_)
             | StoreError::Conflict { .. }
             | StoreError::TooLarge { .. }
             | StoreError::Damaged { .. }
@@ -57,7 +58,7 @@ pub(crate) async fn fill(directory: &Path) -> Fallible<()> {
     fs::write(&ballast, vec![1; BALLAST_BYTES])?;
     let store = SqliteStore::open(&database(directory))?;
     deploy(&store).await?;
-    let mut writer = Writer::new(1);
+    let mut writer = Writer::new(store.next_owner().await?, 1);
     let mut ledger = Ledger::default();
     let (refused, _) = write_until_refused(&store, &mut writer, |commit| {
         ledger.expect(commit);
@@ -138,8 +139,9 @@ pub(crate) async fn limit(directory: &Path) -> Fallible<()> {
 pub(crate) async fn write_until_it_fails(directory: &Path, seed: u64) -> Fallible<()> {
     let store = SqliteStore::open(&database(directory))?;
     deploy(&store).await?;
+    let mut writer = Writer::new(store.next_owner().await?, seed);
     let (_, acknowledged) =
-        write_until_refused(&store, &mut Writer::new(seed), |commit| print(&commit)).await?;
+        write_until_refused(&store, &mut writer, |commit| print(&commit)).await?;
     if acknowledged == 0 {
         return Err("not a single commit before the first error".into());
     }

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ash_core::id::{AgentId, AgentName, OutboxId, OwnerId, RunId, SessionId, TenantId};
+use ash_core::id::{AgentId, AgentName, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence, Seq, SpoolPosition};
+use ash_core::number::{AgentVersion, Fence, Owner, Seq, SpoolPosition};
 use ash_core::policy::{Context, Policy};
 use ash_core::run::{Completion, Phase, Usage};
 use ash_core::session::{
@@ -72,6 +72,7 @@ pub(crate) fn receipt_key(session: SessionId, first: Seq) -> ReceiptKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Acknowledged {
     pub(crate) session: SessionId,
+    pub(crate) owner: Owner,
     pub(crate) fence: Fence,
     pub(crate) first: Seq,
     pub(crate) last: Seq,
@@ -92,12 +93,15 @@ pub(crate) fn checksum(entries: &[LogEntry]) -> Fallible<String> {
 /// Writes until the process is killed, and prints what was acknowledged.
 pub(crate) async fn write_until_killed(directory: &Path, seed: u64) -> Fallible<()> {
     let store = Arc::new(SqliteStore::open(&database(directory))?);
+    // All its tasks are one owner, and a later one than the process that was killed before. Were it
+    // not, a claim would be refused, and a writer that ends by itself is a fault.
+    let owner = store.next_owner().await?;
     deploy(&*store).await?;
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let store = Arc::clone(&store);
         tasks.spawn(async move {
-            let mut writer = Writer::new(seed.wrapping_mul(TASKS).wrapping_add(task));
+            let mut writer = Writer::new(owner, seed.wrapping_mul(TASKS).wrapping_add(task));
             loop {
                 // Errors as text: only what is `Send` leaves a task.
                 let acknowledged =
@@ -143,15 +147,14 @@ pub(crate) async fn deploy(store: &dyn Store) -> Fallible<()> {
 pub(crate) struct Writer {
     random: Random,
     policy: Policy,
-    owner: OwnerId,
+    owner: Owner,
     held: Option<(Session, Fence)>,
     commits_left: u64,
 }
 
 impl Writer {
-    pub(crate) fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        let owner = OwnerId::from_parts(NOW, random.bytes());
+    pub(crate) fn new(owner: Owner, seed: u64) -> Self {
+        let random = Random::new(seed);
         Self { random, policy: Policy::default(), owner, held: None, commits_left: 0 }
     }
 
@@ -262,7 +265,8 @@ impl Writer {
         let first = expected_seq.next();
         let checksum = checksum(&commit.entries).map_err(|error| broken(&error.to_string()))?;
         let last = session.last_seq();
-        let acknowledged = Acknowledged { session: session.id(), fence, first, last, checksum };
+        let (id, owner) = (session.id(), self.owner);
+        let acknowledged = Acknowledged { session: id, owner, fence, first, last, checksum };
         commit.receipt = Some(Receipt {
             key: receipt_key(session.id(), first),
             body_digest: [0; 32],

@@ -1,6 +1,6 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Mutex, mpsc as std_mpsc};
 use std::task::{Context, Waker};
 
 use rusqlite::Connection;
@@ -15,7 +15,7 @@ fn numbers(path: &std::path::Path) -> Connection {
     connection
 }
 
-fn insert(n: i64) -> impl FnOnce(&Connection) -> Result<i64> + Send + 'static {
+fn insert(n: i64) -> impl Fn(&Connection) -> Result<i64> + Send + 'static {
     move |db| {
         db.execute("INSERT INTO number (n) VALUES (?1)", [n])?;
         Ok(n)
@@ -41,13 +41,17 @@ impl Held {
         let (go, wait) = std_mpsc::channel();
         let (busy, is_busy) = oneshot::channel();
         let (answer, answered) = oneshot::channel();
+        let busy = Mutex::new(Some(busy));
         let write = move |_: &Connection| {
-            busy.send(()).expect("whoever holds the thread waits for this");
+            // It may be done again, but is busy for the first time only once.
+            if let Some(busy) = busy.lock().unwrap().take() {
+                busy.send(()).expect("whoever holds the thread waits for this");
+            }
             // The other end is dropped: that is the sign.
             assert!(wait.recv().is_err());
             Ok(())
         };
-        let operation = Pending { write: Some(write), result: None, answer };
+        let operation = Pending { write, result: None, answer };
         writer.queue.as_ref().unwrap().try_send(Box::new(operation)).unwrap();
         is_busy.await.unwrap();
         Self { go, answered }
@@ -154,6 +158,28 @@ async fn a_group_that_is_given_up_fails_as_a_whole_and_the_next_one_works() {
 }
 
 #[tokio::test]
+async fn a_group_that_meets_a_damaged_database_is_not_worth_trying_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("numbers.db");
+    let writer = Writer::start(numbers(&path), 256).unwrap();
+    let held = Held::hold(&writer).await;
+    let mut innocent = pin!(writer.perform(insert(1)));
+    let mut culprit = pin!(writer.perform(|db| {
+        db.execute_batch("ROLLBACK")?;
+        let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        Err::<(), _>(rusqlite::Error::SqliteFailure(corrupt, None).into())
+    }));
+    enqueue(innocent.as_mut());
+    enqueue(culprit.as_mut());
+    held.let_go().await;
+    for error in [innocent.await.unwrap_err(), culprit.await.unwrap_err()] {
+        assert!(matches!(error, StoreError::Damaged { what: "database", .. }), "{error:?}");
+        assert!(!error.is_transient());
+    }
+    assert_eq!(stored(&path), [0; 0]);
+}
+
+#[tokio::test]
 async fn a_commit_that_fails_is_told_to_everybody_and_the_next_one_works() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
@@ -175,8 +201,10 @@ async fn a_commit_that_fails_is_told_to_everybody_and_the_next_one_works() {
     enqueue(innocent.as_mut());
     enqueue(culprit.as_mut());
     held.let_go().await;
-    assert!(innocent.await.unwrap_err().is_transient());
-    assert!(culprit.await.unwrap_err().is_transient());
+    // Whoever tries again is told the same again.
+    let what = "reference between rows";
+    assert!(matches!(innocent.await, Err(StoreError::Damaged { what: told, .. }) if told == what));
+    assert!(matches!(culprit.await, Err(StoreError::Damaged { what: told, .. }) if told == what));
     assert_eq!(writer.perform(insert(2)).await.unwrap(), 2);
     assert_eq!(stored(&path), [2]);
 }

@@ -1,14 +1,14 @@
 //! Agents and their versions.
 
-use ash_core::number::AgentVersion;
+use ash_core::number::{AgentVersion, Owner};
 use ash_core::session::Request;
 use ash_store::{
     Agent, NewAgentVersion, PageRequest, SessionFilter, Store, StoredSession, UsageFilter,
 };
 
 use crate::support::{
-    Conversation, add_them, agent_id, agent_version, at, deploy, json, name, owner_id, refusal,
-    session_id, them, us,
+    Conversation, add_them, agent_id, agent_version, at, deploy, json, name, refusal, session_id,
+    them, us,
 };
 
 pub(super) async fn versions_are_numbered_and_do_not_change(store: &dyn Store) {
@@ -126,7 +126,7 @@ pub(super) async fn the_sessions_of_a_deleted_agent_are_hidden_but_can_be_claime
 
     // Whoever has to end it still finds it, and can write it.
     assert_eq!(store.unsettled_sessions(None, 9).await.unwrap(), [session_id(10)]);
-    let claimed = store.claim_session(session_id(10), owner_id(2)).await.unwrap();
+    let claimed = store.claim_session(session_id(10), Owner::new(2)).await.unwrap();
     hidden.fence = claimed.fence;
     store.commit(&hidden.request(Request::End)).await.unwrap();
     assert_eq!(store.usage(&us(), &UsageFilter::default()).await.unwrap().runs, 0);

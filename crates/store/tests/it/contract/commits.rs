@@ -1,12 +1,11 @@
 //! The commit: all of it or nothing, under the right fence, on the right end of the log.
 
-use ash_core::number::{Fence, Seq};
-use ash_core::session::ReportBody;
+use ash_core::entry::Entry;
+use ash_core::number::{Fence, Owner, Seq};
 use ash_store::{Commit, MAX_ENTRY_BYTES, RunRecord, Store, StoreError, StoredSession};
 
 use crate::support::{
-    Conversation, at, deploy, json, owner_id, receipt, refusal, run_id, session_id, settings, task,
-    us,
+    Conversation, at, deploy, json, receipt, refusal, run_id, session_id, settings, task, us,
 };
 
 /// Everything of session 10 that a commit can change.
@@ -69,7 +68,7 @@ pub(super) async fn a_commit_records_everything_in_one_piece(store: &dyn Store) 
 pub(super) async fn a_stale_fence_is_refused_and_changes_nothing(store: &dyn Store) {
     deploy(store, 1).await;
     let mut stalled = Conversation::active(store, 10).await;
-    store.claim_session(session_id(10), owner_id(2)).await.unwrap();
+    store.claim_session(session_id(10), Owner::new(2)).await.unwrap();
     let commit = full_commit(&mut stalled);
     let error = store.commit(&commit).await.unwrap_err();
     let StoreError::Fenced { session, held } = error else { panic!("{error:?}") };
@@ -226,15 +225,21 @@ pub(super) async fn an_entry_that_is_too_large_is_refused(store: &dyn Store) {
     deploy(store, 1).await;
     let mut conversation = Conversation::active(store, 10).await;
     store.commit(&conversation.prompt(5, "hello")).await.unwrap();
-    let text = "x".repeat(MAX_ENTRY_BYTES);
-    let commit = conversation.clone().report(5, ReportBody::TextDelta(text));
+    // Put in afterwards: the domain would not let an agent say so much at once.
+    let says = |commit: &mut Commit, bytes| {
+        let delta = "x".repeat(bytes);
+        commit.entries[0].entry = Entry::TextDelta { run: run_id(5), delta };
+    };
+    let mut commit = conversation.message(5, "short");
+    let mut largest = commit.clone();
+    says(&mut commit, MAX_ENTRY_BYTES);
+    says(&mut largest, MAX_ENTRY_BYTES - 100);
     let error = store.commit(&commit).await.unwrap_err();
     let StoreError::TooLarge { bytes } = error else { panic!("{error:?}") };
     assert!(bytes > MAX_ENTRY_BYTES);
     refused_without_trace(store, &commit, "TooLarge").await;
 
-    let largest = "x".repeat(MAX_ENTRY_BYTES - 100);
-    store.commit(&conversation.report(5, ReportBody::TextDelta(largest))).await.unwrap();
+    store.commit(&largest).await.unwrap();
 
     let (_, mut new) = Conversation::draft(20);
     new.entries[0].entry = commit.entries[0].entry.clone();
@@ -250,7 +255,7 @@ pub(super) async fn settings_change_only_when_they_are_given(store: &dyn Store) 
     store.commit(&conversation.prompt(5, "second")).await.unwrap();
     let stored = store.session(&us(), session_id(10)).await.unwrap();
     assert_eq!(stored.record.settings, settings("renamed"));
-    let claimed = store.claim_session(session_id(10), owner_id(2)).await.unwrap();
+    let claimed = store.claim_session(session_id(10), Owner::new(2)).await.unwrap();
     assert_eq!(claimed.record, stored.record);
     assert_eq!(stored.record.settings.config, json("options"));
 }

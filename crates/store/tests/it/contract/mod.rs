@@ -3,7 +3,9 @@
 
 mod agents;
 mod commits;
+mod lists;
 mod log;
+mod owners;
 mod requests;
 mod sessions;
 mod tenants;
@@ -66,14 +68,24 @@ contract! {
         a_session_needs_a_deployed_agent_of_its_tenant,
         a_refused_creation_leaves_nothing,
         another_tenants_session_does_not_exist,
+        a_session_whose_record_names_another_is_a_conflict;
+    owners:
+        owners_are_counted_from_one,
         every_claim_raises_the_fence,
         a_claim_of_nothing_finds_nothing,
+        a_later_owner_takes_a_session_from_an_earlier_one,
+        an_earlier_owner_is_superseded_and_changes_nothing,
+        the_owner_that_created_a_session_keeps_it_from_earlier_ones,
+        a_hidden_session_is_kept_from_earlier_owners_too;
+    lists:
         sessions_are_listed_newest_first_and_in_pages,
         sessions_are_filtered_by_agent_and_status,
         sessions_that_are_not_at_rest_are_unsettled,
-        frozen_sessions_are_listed_with_their_incarnation,
+        sandboxed_sessions_are_the_live_and_the_frozen_ones,
+        abandoned_sessions_go_on_though_their_agent_is_deleted,
         due_sessions_come_most_overdue_first,
-        the_expected_incarnation_is_that_of_what_may_run;
+        the_expected_incarnation_is_that_of_what_may_run,
+        every_list_follows_every_commit;
     commits:
         a_commit_records_everything_in_one_piece,
         a_stale_fence_is_refused_and_changes_nothing,
