@@ -68,7 +68,7 @@ pub(crate) fn print_resident(path: &Path) {
     world::runtime().block_on(async {
         let before = Instant::now();
         let store: Arc<dyn Store> = world::open(path, 256);
-        let engine = world::engine(store, &world::host());
+        let engine = world::engine(store, &world::host()).await;
         engine.reconcile().await.expect("the database can be read");
         let took = before.elapsed();
         assert_eq!(engine.driven_sessions(), 0, "paused sessions are rows, not tasks");

@@ -22,7 +22,7 @@ pub(crate) fn measure() {
         let store: Arc<dyn Store> = world::open(&path, 256);
         world::deploy(&*store).await;
         let host = world::host();
-        let first = world::engine(Arc::clone(&store), &host);
+        let first = world::engine(Arc::clone(&store), &host).await;
         let before = Instant::now();
         create_sessions(&first).await;
         println!("created and active           {:>8.2} s", before.elapsed().as_secs_f64());
@@ -32,7 +32,7 @@ pub(crate) fn measure() {
 
         let before = Instant::now();
         let store: Arc<dyn Store> = world::open(&path, 256);
-        let second = world::engine(Arc::clone(&store), &host);
+        let second = world::engine(Arc::clone(&store), &host).await;
         // There is no event for "everybody is back": the count is all there is to look at.
         while host.connections() < connected + SESSIONS {
             tokio::time::sleep(Duration::from_millis(1)).await;

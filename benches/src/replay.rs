@@ -26,7 +26,7 @@ pub(crate) fn measure() {
             writer.say(&text).await;
         }
         let session = writer.id();
-        let engine = world::engine(store, &world::host());
+        let engine = world::engine(store, &world::host()).await;
         let mut each = Vec::new();
         let mut first = Vec::new();
         let start = Instant::now();

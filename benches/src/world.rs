@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ash_core::failure::Death;
-use ash_core::id::{AgentId, OwnerId, RunId, SessionId, TenantId};
+use ash_core::id::{AgentId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence};
+use ash_core::number::{AgentVersion, Fence, Owner};
 use ash_core::policy::{Context, Policy};
 use ash_core::run::Usage;
 use ash_core::session::{
@@ -43,13 +43,15 @@ pub(crate) fn open(path: &Path, group_limit: usize) -> Arc<SqliteStore> {
     Arc::new(SqliteStore::open_with(&options).expect("the database opens"))
 }
 
-pub(crate) fn engine(store: Arc<dyn Store>, host: &FakeHost) -> Engine {
+pub(crate) async fn engine(store: Arc<dyn Store>, host: &FakeHost) -> Engine {
+    let owner = store.next_owner().await.expect("the database can be written");
     Engine::start(Options {
         store,
         host: Arc::new(host.clone()),
         clock: Arc::new(SystemClock),
         policy: policy(),
         ids: IdSource::unguessable(),
+        owner,
     })
 }
 
@@ -113,7 +115,7 @@ impl Writer {
             session: session.clone(),
             due_at: None,
             entries: decision.entries,
-            owner: ids.make(now, OwnerId::from_parts),
+            owner: Owner::new(1),
             receipt: None,
         };
         let fence = store.create_session(&new).await.expect("a session can be created");

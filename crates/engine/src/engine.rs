@@ -1,12 +1,13 @@
 //! The engine's front: everything a server asks of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ash_core::id::{AgentName, OwnerId, RunId, SessionId, TenantId};
+use ash_core::id::{AgentName, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{Cursor, Seq, Turn};
+use ash_core::number::{Cursor, Owner, Seq, Turn};
 use ash_core::policy::Policy;
 use ash_core::session::{IfBusy, IfRunning, PauseReason, Prompt, Request, Session, Status, Wake};
 use ash_core::time::Clock;
@@ -15,6 +16,7 @@ use ash_store::{
     StoredSession,
 };
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
 use crate::bus::Bus;
 use crate::error::EngineError;
@@ -25,6 +27,12 @@ use crate::reconcile::{self, INTERVAL};
 use crate::registry::{Decided, ReceiptFor, Registry, Want};
 use crate::shared::Shared;
 use crate::tasks::Tasks;
+
+/// How many sandboxes are given up at the same time: enough to share commits.
+const GIVEN_UP_AT_ONCE: usize = 64;
+
+/// How many rows are read at once.
+const PAGE: u32 = 1_000;
 
 /// What an engine is made of.
 pub struct Options {
@@ -38,6 +46,9 @@ pub struct Options {
     pub policy: Policy,
     /// Where ids come from.
     pub ids: IdSource,
+    /// Which life of a server this is, from [`Store::next_owner`]: it takes sessions from earlier
+    /// ones, and later ones take them from it.
+    pub owner: Owner,
 }
 
 /// Drives sessions. Cheap to clone; all clones are the same engine.
@@ -100,12 +111,21 @@ struct Created {
 
 impl Engine {
     /// Starts an engine: every session that is owed something is taken up at once, by this
-    /// process and no other.
+    /// process and no other. It runs until [`drain`](Self::drain) or [`abort`](Self::abort);
+    /// dropping the handle does not stop it.
     pub fn start(options: Options) -> Self {
-        let Options { store, host, clock, policy, ids } = options;
-        let owner = ids.make(clock.now(), OwnerId::from_parts);
-        let (bus, tasks) = (Arc::new(Bus::default()), Tasks::new());
-        let shared = Arc::new(Shared { store, host, clock, policy, ids, owner, bus, tasks });
+        let Options { store, host, clock, policy, ids, owner } = options;
+        let shared = Arc::new(Shared {
+            store,
+            host,
+            clock,
+            policy,
+            ids,
+            owner,
+            links: AtomicU64::new(0),
+            bus: Arc::new(Bus::default()),
+            tasks: Tasks::new(),
+        });
         let engine = Self {
             registry: Registry::new(Arc::clone(&shared)),
             shared,
@@ -204,9 +224,10 @@ impl Engine {
         match self.registry.request(session, Want::Decide { request, receipt }).await {
             // A prompt's entry is the first that its decision logs.
             Ok(Decided { before, .. }) => Ok(Accepted { run, seq: before.next() }),
-            Err(EngineError::Exists("receipt")) => {
-                let earlier = self.earlier(idempotency.as_ref()).await?;
-                earlier.ok_or(EngineError::Exists("receipt"))
+            // The same request may have been carried out between our look and this refusal, which
+            // then speaks of its own effect.
+            Err(refused @ (EngineError::Exists("receipt") | EngineError::Refused(_))) => {
+                self.earlier(idempotency.as_ref()).await?.ok_or(refused)
             }
             Err(error) => Err(error),
         }
@@ -275,6 +296,20 @@ impl Engine {
         self.ask(tenant, session, Request::End).await
     }
 
+    /// Deletes an agent: its sessions are hidden at once, and ended. What cannot be ended now is
+    /// ended by the reconciler.
+    pub async fn delete_agent(
+        &self,
+        tenant: &TenantId,
+        agent: &AgentName,
+    ) -> Result<(), EngineError> {
+        self.accepts_work()?;
+        for session in self.shared.store.delete_agent(tenant, agent).await? {
+            self.registry.end_abandoned(session).await;
+        }
+        Ok(())
+    }
+
     /// Changes what a session's owner says about it.
     pub async fn configure(
         &self,
@@ -333,9 +368,10 @@ impl Engine {
         pass.map_err(|error| EngineError::Unavailable(error.into()))
     }
 
-    /// Whether another server has taken this one's sessions over.
-    pub fn is_closing(&self) -> bool {
-        self.shared.tasks.is_closing()
+    /// Resolves when the engine begins to close: because it was told to, or because a later server
+    /// has taken its sessions over.
+    pub async fn closing(&self) {
+        self.shared.tasks.closing().await;
     }
 
     /// Prepares for the end of the process: takes no new work, sends followers away, gives up
@@ -367,31 +403,43 @@ impl Engine {
     }
 
     async fn give_up_idle(&self) -> Result<(), EngineError> {
-        let mut waiting = self.registry.driven();
-        let frozen = self.shared.store.frozen_sessions(None, u32::MAX).await?;
-        waiting.extend(frozen.into_iter().map(|(session, _)| session));
-        waiting.sort_unstable_by(|one, other| other.cmp(one));
-        waiting.dedup();
-        let mut stopping = Vec::new();
-        for session in waiting {
-            match self.evict(session, PauseReason::ServerRestart).await {
-                Ok(_) => stopping.push(session),
-                // A run goes on: it is left to its bridge.
-                Err(EngineError::Refused(_)) => {}
-                Err(error) => tracing::warn!(
-                    session.id = %session,
-                    error = &error as &dyn std::error::Error,
-                    "session {session} could not be put to rest",
-                ),
+        let mut waiting: BTreeSet<SessionId> = self.registry.driven().into_iter().collect();
+        let mut after = None;
+        loop {
+            let page = self.shared.store.sandboxed_sessions(after, PAGE).await?;
+            waiting.extend(page.iter().map(|(session, _)| *session));
+            match page.last() {
+                Some((last, _)) if page.len() == PAGE as usize => after = Some(*last),
+                Some(_) | None => break,
             }
         }
-        for session in stopping {
-            // A driver retires when nothing is owed: when the sandbox is gone.
-            if let Some(retired) = self.registry.retirement(session) {
-                retired.await;
+        let mut giving_up = JoinSet::new();
+        for session in waiting.into_iter().rev() {
+            if giving_up.len() >= GIVEN_UP_AT_ONCE {
+                giving_up.join_next().await;
             }
+            giving_up.spawn(self.clone().give_up(session));
         }
+        while giving_up.join_next().await.is_some() {}
         Ok(())
+    }
+
+    async fn give_up(self, session: SessionId) {
+        match self.evict(session, PauseReason::ServerRestart).await {
+            // A driver retires when nothing is owed: when the sandbox is gone.
+            Ok(_) => {
+                if let Some(retired) = self.registry.retirement(session) {
+                    retired.await;
+                }
+            }
+            // A run goes on: it is left to its bridge.
+            Err(EngineError::Refused(_)) => {}
+            Err(error) => tracing::warn!(
+                session.id = %session,
+                error = &error as &dyn std::error::Error,
+                "session {session} could not be put to rest",
+            ),
+        }
     }
 
     async fn ask(

@@ -20,6 +20,12 @@ pub enum EngineError {
     /// The same idempotency key came with another request.
     #[error("this idempotency key was used for another request")]
     KeyReused,
+    /// What was sent is larger than a session's log takes.
+    #[error("{bytes} bytes are more than a session takes at once")]
+    TooLarge {
+        /// How large it was.
+        bytes: usize,
+    },
     /// Too much is waiting for this session.
     #[error("too many requests are waiting for this session")]
     Overloaded,
@@ -43,6 +49,7 @@ impl EngineError {
             | Self::NotFound(_)
             | Self::Exists(_)
             | Self::KeyReused
+            | Self::TooLarge { .. }
             | Self::Damaged(_) => false,
         }
     }
@@ -60,12 +67,12 @@ impl From<StoreError> for EngineError {
             StoreError::Exists(what) => Self::Exists(what),
             // Somebody else owns the session now; asking again reaches them.
             StoreError::Fenced { .. }
+            | StoreError::Superseded(_)
             | StoreError::Conflict { .. }
             | StoreError::Full(_)
             | StoreError::Unavailable(_) => Self::Unavailable(error.into()),
-            StoreError::TooLarge { .. }
-            | StoreError::Damaged { .. }
-            | StoreError::TooNew { .. } => Self::Damaged(error.into()),
+            StoreError::TooLarge { bytes } => Self::TooLarge { bytes },
+            StoreError::Damaged { .. } | StoreError::TooNew { .. } => Self::Damaged(error.into()),
         }
     }
 }

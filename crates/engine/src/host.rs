@@ -10,7 +10,10 @@
 //! 3. When `stop` has returned, nothing of that incarnation or of any before it runs, nor will a
 //!    `start` that is still under way bring it up. Later incarnations are not touched.
 //! 4. What a sandbox reports is numbered from 1 without holes, kept until acknowledged, and sent
-//!    in order to whoever attached last; its end is told after everything it reported.
+//!    in order to whoever attached last; its end is told after everything it reported. A dead
+//!    sandbox can be attached to for as long as it has something to tell.
+//! 5. A run that is interrupted before it is delivered may begin and end at once, but is never
+//!    ignored once it is delivered.
 
 use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId};
@@ -20,7 +23,8 @@ use ash_core::session::{Fact, NumberedReport};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
 
-use crate::registry::FactSender;
+use crate::registry::{FactSender, Told};
+use crate::shared::Link;
 
 /// Names a sandbox: of which session, and which start of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +43,12 @@ pub struct HostError {
     pub attempted: &'static str,
     /// What went wrong.
     pub detail: String,
+}
+
+impl HostError {
+    pub(crate) fn late(attempted: &'static str) -> Self {
+        Self { attempted, detail: "it did not answer in time".to_owned() }
+    }
 }
 
 /// Whatever runs sandboxes.
@@ -103,8 +113,13 @@ pub trait SandboxHost: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Reporter {
     sandbox: SandboxRef,
+    link: Link,
     facts: FactSender,
 }
+
+/// What is passed on at once at the most, so that a mailbox has a bound in bytes too.
+const MAX_REPORTS: usize = 64;
+const MAX_BYTES: usize = 256 * 1024;
 
 /// The engine that the reporter belongs to has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,20 +127,38 @@ pub struct Reporter {
 pub struct EngineGone;
 
 impl Reporter {
-    pub(crate) fn new(sandbox: SandboxRef, facts: FactSender) -> Self {
-        Self { sandbox, facts }
+    pub(crate) fn new(sandbox: SandboxRef, link: Link, facts: FactSender) -> Self {
+        Self { sandbox, link, facts }
     }
 
     /// Passes reports on, in order. Waits while the session has more than enough to do: then the
     /// host stops reading, and the sandbox spools.
     pub async fn reported(&self, reports: Vec<NumberedReport>) -> Result<(), EngineGone> {
         let incarnation = self.sandbox.incarnation;
-        self.facts.send(self.sandbox.session, Fact::Reported { incarnation, reports }).await
+        let mut bytes = 0;
+        let mut some = Vec::new();
+        for report in reports {
+            bytes += report.report.body.size();
+            some.push(report);
+            if some.len() >= MAX_REPORTS || bytes >= MAX_BYTES {
+                bytes = 0;
+                let reports = std::mem::take(&mut some);
+                self.tell(Fact::Reported { incarnation, reports }).await?;
+            }
+        }
+        if some.is_empty() {
+            return Ok(());
+        }
+        self.tell(Fact::Reported { incarnation, reports: some }).await
     }
 
     /// Says that nothing of the sandbox runs any more, after everything it reported.
     pub async fn gone(&self, death: Death) -> Result<(), EngineGone> {
         let incarnation = self.sandbox.incarnation;
-        self.facts.send(self.sandbox.session, Fact::SandboxGone { incarnation, death }).await
+        self.tell(Fact::SandboxGone { incarnation, death }).await
+    }
+
+    async fn tell(&self, fact: Fact) -> Result<(), EngineGone> {
+        self.facts.send(self.sandbox.session, Told { link: Some(self.link), fact }).await
     }
 }

@@ -12,6 +12,7 @@ use ash_core::id::SessionId;
 use ash_core::session::Fact;
 use ash_core::time::Timestamp;
 use ash_store::StoreError;
+use tokio::task::JoinSet;
 
 use crate::host::{HostError, SandboxRef};
 use crate::registry::Registry;
@@ -26,7 +27,10 @@ const RECEIPT_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many rows are read at once.
 const PAGE: u32 = 1_000;
 
-/// Why a pass did not finish. The next one begins again.
+/// How long a host may take for one answer: one that hangs must not end all passes.
+const HOST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a part of a pass did not finish. The next pass begins again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PassError {
     #[error("the store could not be read")]
@@ -37,15 +41,17 @@ pub(crate) enum PassError {
     Closing,
 }
 
-/// One pass over everything.
-pub(crate) async fn pass(shared: &Shared, registry: &Arc<Registry>) -> Result<(), PassError> {
-    take_up_unsettled(shared, registry).await?;
-    wake_overdue(shared, registry).await?;
-    compare_with_host(shared, registry).await?;
-    let lifetime = i64::try_from(RECEIPT_LIFETIME.as_millis()).unwrap_or(i64::MAX);
-    let oldest = Timestamp::from_millis(shared.now().as_millis().saturating_sub(lifetime));
-    shared.store.purge_receipts(oldest).await?;
-    Ok(())
+/// One pass over everything. Its parts do not depend on each other: one that fails is reported,
+/// the others are done.
+pub(crate) async fn pass(shared: &Arc<Shared>, registry: &Arc<Registry>) -> Result<(), PassError> {
+    let parts = [
+        take_up_unsettled(shared, registry).await,
+        wake_overdue(shared, registry).await,
+        end_abandoned(shared, registry).await,
+        compare_with_host(shared, registry).await,
+        purge_receipts(shared).await,
+    ];
+    parts.into_iter().collect()
 }
 
 /// Every session that is not at rest has a driver.
@@ -72,46 +78,91 @@ async fn wake_overdue(shared: &Shared, registry: &Arc<Registry>) -> Result<(), P
     Ok(())
 }
 
-/// A sandbox that no session expects is stopped; a frozen one that is gone is reported.
-///
-/// The order matters. What the sessions expect to be frozen is read before the host is asked, so
-/// a sandbox that is missing has really gone. What they expect to run is read after, so a sandbox
-/// that is not expected has really been given up: it is committed before it is started.
-async fn compare_with_host(shared: &Shared, registry: &Arc<Registry>) -> Result<(), PassError> {
-    let frozen = frozen_sessions(shared).await?;
-    let alive: BTreeSet<SandboxRef> = shared.host.list().await?.into_iter().collect();
-    for sandbox in frozen {
-        if !alive.contains(&sandbox) {
-            let gone = Fact::SandboxGone { incarnation: sandbox.incarnation, death: Death::Lost };
-            registry.tell(sandbox.session, gone).await.map_err(|_| PassError::Closing)?;
+/// Sessions whose agent was deleted are over, also if whoever deleted it died before ending them.
+async fn end_abandoned(shared: &Shared, registry: &Arc<Registry>) -> Result<(), PassError> {
+    let mut after = None;
+    loop {
+        let page = shared.store.abandoned_sessions(after, PAGE).await?;
+        for &session in &page {
+            registry.end_abandoned(session).await;
+        }
+        match page.last() {
+            Some(&last) if page.len() == PAGE as usize => after = Some(last),
+            Some(_) | None => return Ok(()),
         }
     }
+}
+
+/// A sandbox that should be alive and is not is reported; one that no session expects is stopped.
+///
+/// The order matters. What should be alive is read before the host is asked, so a sandbox that is
+/// missing has really gone. What is expected is read after, so a sandbox that is not expected has
+/// really been given up: it is committed before it is started.
+async fn compare_with_host(
+    shared: &Arc<Shared>,
+    registry: &Arc<Registry>,
+) -> Result<(), PassError> {
+    let should_live = should_be_alive(shared).await?;
+    let list = tokio::time::timeout(HOST_PATIENCE, shared.host.list()).await;
+    let alive: BTreeSet<SandboxRef> =
+        list.map_err(|_| HostError::late("list sandboxes"))??.into_iter().collect();
+    for sandbox in should_live {
+        if !alive.contains(&sandbox) {
+            let gone = Fact::SandboxGone { incarnation: sandbox.incarnation, death: Death::Lost };
+            let told = registry.tell(sandbox.session, gone.into()).await;
+            told.map_err(|_| PassError::Closing)?;
+        }
+    }
+    let mut stopping = JoinSet::new();
     for sandbox in alive {
         let expected = shared.store.expected_incarnation(sandbox.session).await?;
         if expected != Some(sandbox.incarnation) {
-            tracing::warn!(
-                session.id = %sandbox.session,
-                sandbox.incarnation = %sandbox.incarnation,
-                "a sandbox of session {} belongs to nobody, stopping it", sandbox.session,
-            );
-            shared.host.stop(sandbox).await?;
+            stopping.spawn(stop_stray(Arc::clone(shared), sandbox));
         }
     }
+    // One that will not go must not hide the others; the next pass finds it again.
+    while stopping.join_next().await.is_some() {}
     Ok(())
 }
 
-async fn frozen_sessions(shared: &Shared) -> Result<Vec<SandboxRef>, PassError> {
-    let mut frozen = Vec::new();
+async fn stop_stray(shared: Arc<Shared>, sandbox: SandboxRef) {
+    let SandboxRef { session, incarnation } = sandbox;
+    tracing::warn!(
+        session.id = %session,
+        sandbox.incarnation = %incarnation,
+        "a sandbox of session {session} belongs to nobody, stopping it",
+    );
+    let stopped = tokio::time::timeout(HOST_PATIENCE, shared.host.stop(sandbox)).await;
+    let stopped = stopped.unwrap_or_else(|_| Err(HostError::late("stop a sandbox")));
+    if let Err(error) = stopped {
+        tracing::warn!(
+            session.id = %session,
+            sandbox.incarnation = %incarnation,
+            error = &error as &dyn std::error::Error,
+            "a sandbox of session {session} that belongs to nobody does not stop",
+        );
+    }
+}
+
+async fn should_be_alive(shared: &Shared) -> Result<Vec<SandboxRef>, PassError> {
+    let mut found = Vec::new();
     let mut after: Option<SessionId> = None;
     loop {
-        let page = shared.store.frozen_sessions(after, PAGE).await?;
+        let page = shared.store.sandboxed_sessions(after, PAGE).await?;
         let full = page.len() == PAGE as usize;
         after = page.last().map(|(session, _)| *session);
-        frozen.extend(
+        found.extend(
             page.into_iter().map(|(session, incarnation)| SandboxRef { session, incarnation }),
         );
         if !full {
-            return Ok(frozen);
+            return Ok(found);
         }
     }
+}
+
+async fn purge_receipts(shared: &Shared) -> Result<(), PassError> {
+    let lifetime = i64::try_from(RECEIPT_LIFETIME.as_millis()).unwrap_or(i64::MAX);
+    let oldest = Timestamp::from_millis(shared.now().as_millis().saturating_sub(lifetime));
+    shared.store.purge_receipts(oldest).await?;
+    Ok(())
 }

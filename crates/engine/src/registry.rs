@@ -11,24 +11,45 @@ use ash_core::id::SessionId;
 use ash_core::number::Seq;
 use ash_core::session::{Effect, Fact, Request, Session};
 use ash_store::{Claimed, Receipt, Settings};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::driver::{Driver, Leftover, Start};
+use crate::driver::{Driver, Start};
 use crate::error::EngineError;
 use crate::host::EngineGone;
-use crate::shared::Shared;
+use crate::shared::{Link, Shared};
 use crate::tasks::{Panicked, catching};
 
 /// A full mailbox answers "overloaded"; it never grows.
 const REQUESTS_CAPACITY: usize = 64;
 
 /// Facts wait here while the driver commits; a full one holds the host back.
-const FACTS_CAPACITY: usize = 256;
+const FACTS_CAPACITY: usize = 32;
 
 /// What a caller wants, and where it waits for the answer.
 pub(crate) struct Envelope {
     pub(crate) want: Want,
     pub(crate) reply: oneshot::Sender<Result<Decided, EngineError>>,
+}
+
+impl Envelope {
+    pub(crate) fn refuse(self, error: EngineError) {
+        // Whoever gave up waiting does not need to know.
+        let _unheard = self.reply.send(Err(error));
+    }
+}
+
+/// Something that happened, and who says so.
+pub(crate) struct Told {
+    /// Over which connection it came; nothing if it did not come from a sandbox.
+    pub(crate) link: Option<Link>,
+    pub(crate) fact: Fact,
+}
+
+impl From<Fact> for Told {
+    fn from(fact: Fact) -> Self {
+        Self { link: None, fact }
+    }
 }
 
 /// A session after a decision.
@@ -56,7 +77,7 @@ pub(crate) type ReceiptFor = Box<dyn FnOnce(Seq) -> Receipt + Send>;
 #[derive(Clone)]
 struct Mailbox {
     requests: mpsc::Sender<Envelope>,
-    facts: mpsc::Sender<Fact>,
+    facts: mpsc::Sender<Told>,
     /// Tells this driver from a later one of the same session.
     number: u64,
 }
@@ -64,9 +85,10 @@ struct Mailbox {
 /// The receiving ends of a mailbox.
 pub(crate) struct Inbox {
     pub(crate) requests: mpsc::Receiver<Envelope>,
-    pub(crate) facts: mpsc::Receiver<Fact>,
+    pub(crate) facts: mpsc::Receiver<Told>,
     /// For the outcomes of the driver's own effects.
-    pub(crate) outcomes: mpsc::Sender<Fact>,
+    pub(crate) outcomes: mpsc::Sender<Told>,
+    number: u64,
 }
 
 /// The drivers of an engine.
@@ -81,6 +103,15 @@ struct Drivers {
     started: u64,
 }
 
+impl Drivers {
+    /// Takes a driver out, unless another has taken its place.
+    fn forget(&mut self, session: SessionId, number: u64) {
+        if self.by_session.get(&session).is_some_and(|mailbox| mailbox.number == number) {
+            self.by_session.remove(&session);
+        }
+    }
+}
+
 impl Registry {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
         Arc::new(Self { shared, drivers: Mutex::default() })
@@ -93,19 +124,7 @@ impl Registry {
         want: Want,
     ) -> Result<Decided, EngineError> {
         let (reply, answer) = oneshot::channel();
-        let mut envelope = Envelope { want, reply };
-        loop {
-            let mailbox = self.mailbox(session, Start::Claim)?;
-            match mailbox.requests.try_send(envelope) {
-                Ok(()) => break,
-                Err(mpsc::error::TrySendError::Full(_)) => return Err(EngineError::Overloaded),
-                Err(mpsc::error::TrySendError::Closed(unsent)) => {
-                    // That driver is retiring; the next one takes it.
-                    envelope = unsent;
-                    self.forget(session, mailbox.number);
-                }
-            }
-        }
+        self.send(session, |mailbox| mailbox.requests.try_send(Envelope { want, reply }))?;
         answer.await.unwrap_or_else(|_| Err(EngineError::driver_gone()))
     }
 
@@ -113,30 +132,60 @@ impl Registry {
     pub(crate) async fn tell(
         self: &Arc<Self>,
         session: SessionId,
-        mut fact: Fact,
+        told: Told,
     ) -> Result<(), EngineGone> {
+        let mut unsent = Some(told);
         loop {
-            let mailbox = self.mailbox(session, Start::Claim).map_err(|_| EngineGone)?;
-            match mailbox.facts.send(fact).await {
-                Ok(()) => return Ok(()),
-                Err(mpsc::error::SendError(unsent)) => {
-                    fact = unsent;
-                    self.forget(session, mailbox.number);
-                }
+            let mut room = None;
+            let sent = self.send(session, |mailbox| {
+                let told = unsent.take().expect("it is put back when it could not be sent");
+                mailbox.facts.try_send(told).map_err(|error| {
+                    room = Some(mailbox.facts.clone());
+                    match error {
+                        TrySendError::Full(told) => {
+                            unsent = Some(told);
+                            TrySendError::Full(())
+                        }
+                        TrySendError::Closed(told) => {
+                            unsent = Some(told);
+                            TrySendError::Closed(())
+                        }
+                    }
+                })
+            });
+            match (sent, room) {
+                (Ok(()), _) => return Ok(()),
+                // Whether there is room or nobody is left: the next look will tell.
+                (Err(EngineError::Overloaded), Some(mailbox)) => drop(mailbox.reserve().await),
+                (Err(_), _) => return Err(EngineGone),
             }
+        }
+    }
+
+    /// Ends a session whose agent was deleted. If it cannot be done now, the reconciler comes back
+    /// to it.
+    pub(crate) async fn end_abandoned(self: &Arc<Self>, session: SessionId) {
+        let want = Want::Decide { request: Request::End, receipt: None };
+        if let Err(error) = self.request(session, want).await {
+            tracing::warn!(
+                session.id = %session,
+                error = &error as &dyn std::error::Error,
+                "session {session} of a deleted agent could not be ended yet",
+            );
         }
     }
 
     /// Has a session looked after, if nobody does.
     pub(crate) fn wake(self: &Arc<Self>, session: SessionId) {
         // Only an engine that is going refuses, and then the next one wakes it.
-        let _refused = self.mailbox(session, Start::Claim);
+        let _refused = self.mailbox(&mut self.drivers(), session, Start::Claim);
     }
 
     /// Starts the driver of a session that was just created and is ours already.
     pub(crate) fn adopt(self: &Arc<Self>, claimed: Claimed, owed: Vec<Effect>) {
         let session = claimed.session.id();
-        let _refused = self.mailbox(session, Start::Claimed { claimed: Box::new(claimed), owed });
+        let start = Start::Claimed { claimed: Box::new(claimed), owed };
+        let _refused = self.mailbox(&mut self.drivers(), session, start);
     }
 
     /// Resolves when the session's driver is gone; nothing if it has none.
@@ -150,16 +199,42 @@ impl Registry {
         self.drivers().by_session.keys().rev().copied().collect()
     }
 
-    /// Takes a retired driver out of the map, unless another has taken its place.
-    pub(crate) fn forget(&self, session: SessionId, number: u64) {
+    /// Lets a driver go that has nothing left to do, unless something has come for it. Whoever
+    /// sends does so under the same lock, so nothing comes in between.
+    pub(crate) fn retire(&self, session: SessionId, inbox: &Inbox) -> bool {
         let mut drivers = self.drivers();
-        if drivers.by_session.get(&session).is_some_and(|mailbox| mailbox.number == number) {
-            drivers.by_session.remove(&session);
+        if !inbox.requests.is_empty() || !inbox.facts.is_empty() {
+            return false;
+        }
+        drivers.forget(session, inbox.number);
+        true
+    }
+
+    /// Puts something into the mailbox of a session's driver, and starts one if there is none.
+    fn send<E>(
+        self: &Arc<Self>,
+        session: SessionId,
+        put: impl FnOnce(&Mailbox) -> Result<(), TrySendError<E>>,
+    ) -> Result<(), EngineError> {
+        let mut drivers = self.drivers();
+        let mailbox = self.mailbox(&mut drivers, session, Start::Claim)?;
+        match put(&mailbox) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_)) => Err(EngineError::Overloaded),
+            Err(TrySendError::Closed(_)) => {
+                // It ended otherwise than by retiring, and is about to be forgotten.
+                drivers.forget(session, mailbox.number);
+                Err(EngineError::driver_gone())
+            }
         }
     }
 
-    fn mailbox(self: &Arc<Self>, session: SessionId, start: Start) -> Result<Mailbox, EngineError> {
-        let mut drivers = self.drivers();
+    fn mailbox(
+        self: &Arc<Self>,
+        drivers: &mut Drivers,
+        session: SessionId,
+        start: Start,
+    ) -> Result<Mailbox, EngineError> {
         if let Some(mailbox) = drivers.by_session.get(&session) {
             return Ok(mailbox.clone());
         }
@@ -172,53 +247,30 @@ impl Registry {
         let number = drivers.started;
         let mailbox = Mailbox { requests: requests_tx, facts: facts_tx, number };
         drivers.by_session.insert(session, mailbox.clone());
-        drop(drivers);
-
-        let inbox = Inbox { requests, facts, outcomes: mailbox.facts.clone() };
-        self.shared.tasks.spawn(Arc::clone(self).drive(session, number, inbox, start));
+        let inbox = Inbox { requests, facts, outcomes: mailbox.facts.clone(), number };
+        self.shared.tasks.spawn(Arc::clone(self).drive(session, inbox, start));
         Ok(mailbox)
     }
 
     /// Runs a driver to its end, and cleans up after it.
-    async fn drive(self: Arc<Self>, session: SessionId, number: u64, inbox: Inbox, start: Start) {
+    async fn drive(self: Arc<Self>, session: SessionId, inbox: Inbox, start: Start) {
+        let number = inbox.number;
         let after_panic = matches!(start, Start::AfterPanic);
-        let facts = FactSender(Arc::downgrade(&self));
-        let driver = Driver::new(Arc::clone(&self.shared), facts, session, inbox);
+        let driver = Driver::new(Arc::clone(&self.shared), Arc::clone(&self), session, inbox);
         let ended = catching(driver.run(start)).await;
-        self.forget(session, number);
-        match ended {
-            Ok(leftover) => self.hand_on(session, leftover).await,
-            Err(Panicked(message)) => {
-                tracing::error!(session.id = %session, panic = message, "the driver of session {session} panicked");
-                // Once: a defect that strikes again would do so for ever.
-                if !after_panic {
-                    let _refused = self.mailbox(session, Start::AfterPanic);
-                }
+        let mut drivers = self.drivers();
+        drivers.forget(session, number);
+        if let Err(Panicked(message)) = ended {
+            tracing::error!(
+                session.id = %session,
+                panic = message,
+                "the driver of session {session} panicked",
+            );
+            // Once: a defect that strikes again would do so for ever.
+            if !after_panic {
+                let _closing = self.mailbox(&mut drivers, session, Start::AfterPanic);
             }
         }
-    }
-
-    /// What came while a driver was retiring is for the next one.
-    async fn hand_on(self: &Arc<Self>, session: SessionId, leftover: Leftover) {
-        for envelope in leftover.requests {
-            self.forward(session, envelope);
-        }
-        for fact in leftover.facts {
-            // An engine that is going loses nothing: the host tells the next one.
-            let _gone = self.tell(session, fact).await;
-        }
-    }
-
-    fn forward(self: &Arc<Self>, session: SessionId, envelope: Envelope) {
-        let unsent = match self.mailbox(session, Start::Claim) {
-            Ok(mailbox) => match mailbox.requests.try_send(envelope) {
-                Ok(()) => return,
-                Err(error) => error.into_inner(),
-            },
-            Err(_) => envelope,
-        };
-        // Whoever gave up waiting does not need to know.
-        let _unheard = unsent.reply.send(Err(EngineError::driver_gone()));
     }
 
     fn drivers(&self) -> MutexGuard<'_, Drivers> {
@@ -231,48 +283,12 @@ impl Registry {
 pub(crate) struct FactSender(Weak<Registry>);
 
 impl FactSender {
-    pub(crate) async fn send(&self, session: SessionId, fact: Fact) -> Result<(), EngineGone> {
-        let registry = self.0.upgrade().ok_or(EngineGone)?;
-        registry.tell(session, fact).await
+    pub(crate) fn to(registry: &Arc<Registry>) -> Self {
+        Self(Arc::downgrade(registry))
     }
-}
 
-#[cfg(all(test, feature = "testing"))]
-mod test {
-    use ash_core::id::OwnerId;
-    use ash_core::policy::Policy;
-    use ash_core::time::Timestamp;
-    use ash_store::memory::MemoryStore;
-
-    use super::*;
-    use crate::bus::Bus;
-    use crate::clock::SystemClock;
-    use crate::ids::IdSource;
-    use crate::tasks::Tasks;
-    use crate::testing::{Dice, FakeHost};
-
-    /// Between its last look into the mailbox and closing it, something may have come.
-    #[tokio::test]
-    async fn what_came_while_a_driver_retired_reaches_the_next_one() {
-        let shared = Shared {
-            store: Arc::new(MemoryStore::new()),
-            host: Arc::new(FakeHost::new(Arc::new(Dice::new(1)))),
-            clock: Arc::new(SystemClock),
-            policy: Policy::default(),
-            ids: IdSource::seeded(1),
-            owner: OwnerId::from_parts(Timestamp::from_millis(1), [1; 10]),
-            bus: Arc::new(Bus::default()),
-            tasks: Tasks::new(),
-        };
-        let registry = Registry::new(Arc::new(shared));
-        let session = SessionId::from_parts(Timestamp::from_millis(1), [2; 10]);
-        let (reply, answer) = oneshot::channel();
-        let want = Want::Decide { request: Request::End, receipt: None };
-        let requests = vec![Envelope { want, reply }];
-        registry.hand_on(session, Leftover { requests, facts: vec![Fact::TimePassed] }).await;
-        // The next driver found no such session: that is an answer, not a dropped request.
-        let answer = answer.await.expect("somebody answers");
-        assert!(matches!(answer, Err(EngineError::NotFound("session"))));
-        registry.shared.tasks.abort().await;
+    pub(crate) async fn send(&self, session: SessionId, told: Told) -> Result<(), EngineGone> {
+        let registry = self.0.upgrade().ok_or(EngineGone)?;
+        registry.tell(session, told).await
     }
 }

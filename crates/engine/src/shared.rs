@@ -1,8 +1,9 @@
 //! What every part of an engine needs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use ash_core::id::OwnerId;
+use ash_core::number::Owner;
 use ash_core::policy::{Context, Policy};
 use ash_core::time::{Clock, Timestamp};
 use ash_store::Store;
@@ -12,14 +13,21 @@ use crate::host::SandboxHost;
 use crate::ids::IdSource;
 use crate::tasks::Tasks;
 
+/// Numbers the connections to sandboxes. What comes over an earlier one than the driver's own is
+/// not listened to: it is sent again over the later one, in order and without a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link(u64);
+
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) host: Arc<dyn SandboxHost>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) policy: Policy,
     pub(crate) ids: IdSource,
-    /// This life of this process.
-    pub(crate) owner: OwnerId,
+    /// Which life of a server this is.
+    pub(crate) owner: Owner,
+    /// How many connections to sandboxes were made; each has a number.
+    pub(crate) links: AtomicU64,
     pub(crate) bus: Arc<Bus>,
     pub(crate) tasks: Tasks,
 }
@@ -27,6 +35,10 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    pub(crate) fn next_link(&self) -> Link {
+        Link(self.links.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     pub(crate) fn context(&self) -> Context<'_> {

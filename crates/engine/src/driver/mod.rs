@@ -19,6 +19,7 @@
 
 mod perform;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,15 +28,15 @@ use ash_core::number::Fence;
 use ash_core::session::{Decision, Effect, Fact, Request, Session};
 use ash_core::time::Timestamp;
 use ash_store::{Claimed, Commit, SessionRecord, Settings, StoreError};
-use tokio::sync::mpsc;
 
 use crate::error::EngineError;
-use crate::registry::{Decided, Envelope, FactSender, Inbox, ReceiptFor, Want};
+use crate::registry::{Decided, Envelope, FactSender, Inbox, ReceiptFor, Registry, Told, Want};
 use crate::shared::Shared;
 use perform::Hands;
 
-/// The most facts that go into one commit.
+/// The most that goes into one commit.
 const MAX_BATCH: usize = 256;
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
 /// How long to wait before the store is asked again, at first and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -51,16 +52,9 @@ pub(crate) enum Start {
     AfterPanic,
 }
 
-/// What had come when the driver had already decided to go.
-#[derive(Default)]
-pub(crate) struct Leftover {
-    pub(crate) requests: Vec<Envelope>,
-    pub(crate) facts: Vec<Fact>,
-}
-
 pub(crate) struct Driver {
     shared: Arc<Shared>,
-    facts: FactSender,
+    registry: Arc<Registry>,
     id: SessionId,
     inbox: Inbox,
 }
@@ -84,8 +78,8 @@ enum Exit {
 
 /// How an attempt to commit ended, when it did not succeed.
 enum Setback {
-    /// The outcome was open; the session is what a new claim found.
-    Reloaded,
+    /// The outcome is open, until the session is claimed again.
+    InDoubt(StoreError),
     /// It did not happen and will not.
     Impossible(StoreError),
     /// The session is no longer ours.
@@ -93,24 +87,29 @@ enum Setback {
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>, facts: FactSender, id: SessionId, inbox: Inbox) -> Self {
-        Self { shared, facts, id, inbox }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        registry: Arc<Registry>,
+        id: SessionId,
+        inbox: Inbox,
+    ) -> Self {
+        Self { shared, registry, id, inbox }
     }
 
-    /// Drives the session until nothing is owed.
-    pub(crate) async fn run(mut self, start: Start) -> Leftover {
-        let mut hands = Hands::new(
-            Arc::clone(&self.shared),
-            self.facts.clone(),
-            self.id,
-            self.inbox.outcomes.clone(),
-        );
+    /// Drives the session until nothing is owed. Whoever still waits for an answer when a driver
+    /// ends otherwise is told that it is gone, by the drop of its mailbox.
+    pub(crate) async fn run(mut self, start: Start) {
+        let facts = FactSender::to(&self.registry);
+        let outcomes = self.inbox.outcomes.clone();
+        let mut hands = Hands::new(Arc::clone(&self.shared), facts, self.id, outcomes);
         match self.drive(&mut hands, start).await {
-            Ok(()) | Err(Exit::Closing) => self.close().await,
+            Ok(()) | Err(Exit::Closing) => {}
             Err(Exit::Superseded) => {
                 self.shared.tasks.begin_closing();
                 self.shared.bus.close();
-                self.close().await
+            }
+            Err(Exit::Unusable(EngineError::NotFound(what))) => {
+                self.turn_away(|| EngineError::NotFound(what));
             }
             Err(Exit::Unusable(error)) => {
                 tracing::error!(
@@ -118,16 +117,6 @@ impl Driver {
                     error = &error as &dyn std::error::Error,
                     "session {} cannot be driven", self.id,
                 );
-                let leftover = self.close().await;
-                for envelope in leftover.requests {
-                    let answer = if let EngineError::NotFound(what) = error {
-                        EngineError::NotFound(what)
-                    } else {
-                        EngineError::driver_gone()
-                    };
-                    let _unheard = envelope.reply.send(Err(answer));
-                }
-                Leftover::default()
             }
         }
     }
@@ -135,11 +124,19 @@ impl Driver {
     async fn drive(&mut self, hands: &mut Hands, start: Start) -> Result<(), Exit> {
         let mut owned = self.take_over(hands, start).await?;
         loop {
-            let idle = self.inbox.requests.is_empty() && self.inbox.facts.is_empty();
-            if idle && owned.session.is_at_rest() && !hands.are_busy() {
+            if owned.session.is_at_rest()
+                && !hands.are_busy()
+                && self.registry.retire(self.id, &self.inbox)
+            {
                 return Ok(());
             }
             let deadline = owned.session.next_deadline(&self.shared.policy);
+            // Looked at first, and not only when nothing else comes: an agent that never stops
+            // talking must not outrun its own deadline.
+            if deadline.is_some_and(|deadline| deadline <= self.shared.now()) {
+                self.absorb(&mut owned, hands, &[Fact::TimePassed]).await?;
+                continue;
+            }
             let shared = Arc::clone(&self.shared);
             tokio::select! {
                 biased;
@@ -147,14 +144,12 @@ impl Driver {
                 Some(envelope) = self.inbox.requests.recv() => {
                     self.answer(&mut owned, hands, envelope).await?;
                 }
-                Some(fact) = self.inbox.facts.recv() => {
-                    let batch = self.gather(fact);
+                Some(told) = self.inbox.facts.recv() => {
+                    let batch = self.gather(&owned, hands, told);
                     self.absorb(&mut owned, hands, &batch).await?;
                 }
                 () = hands.rest() => {}
-                () = sleep_until(&shared, deadline) => {
-                    self.absorb(&mut owned, hands, &[Fact::TimePassed]).await?;
-                }
+                () = sleep_until(&shared, deadline) => {}
             }
         }
     }
@@ -170,6 +165,8 @@ impl Driver {
                 (owned, owed)
             }
         };
+        // The last owner may have died between a commit and telling its followers.
+        self.shared.bus.publish(self.id, owned.session.last_seq());
         hands.perform(&owned.record, owed);
         let mut news = vec![Fact::TimePassed];
         if after_panic {
@@ -179,8 +176,8 @@ impl Driver {
         Ok(owned)
     }
 
-    /// Claims the session, however long the store is away.
-    async fn claim(&self) -> Result<Owned, Exit> {
+    /// Claims the session, however long the store is away. Callers do not wait for that.
+    async fn claim(&mut self) -> Result<Owned, Exit> {
         let mut pause = FIRST_RETRY;
         loop {
             match self.shared.store.claim_session(self.id, self.shared.owner).await {
@@ -191,33 +188,60 @@ impl Driver {
                         error = &error as &dyn std::error::Error,
                         "session {} could not be claimed, trying again", self.id,
                     );
-                    tokio::select! {
-                        biased;
-                        () = self.shared.tasks.closing() => return Err(Exit::Closing),
-                        () = tokio::time::sleep(pause) => {}
-                    }
-                    pause = (pause * 2).min(LAST_RETRY);
                 }
+                Err(error @ StoreError::Superseded(_)) => return Err(self.superseded(&error)),
                 Err(error) => return Err(Exit::Unusable(error.into())),
             }
+            let shared = Arc::clone(&self.shared);
+            let mut waited = pin!(tokio::time::sleep(pause));
+            loop {
+                tokio::select! {
+                    biased;
+                    () = shared.tasks.closing() => return Err(Exit::Closing),
+                    Some(envelope) = self.inbox.requests.recv() => envelope.refuse(in_doubt()),
+                    () = &mut waited => break,
+                }
+            }
+            pause = (pause * 2).min(LAST_RETRY);
+        }
+    }
+
+    fn superseded(&self, error: &StoreError) -> Exit {
+        tracing::warn!(
+            session.id = %self.id,
+            error = error as &dyn std::error::Error,
+            "session {} has another owner now: another server has taken over", self.id,
+        );
+        Exit::Superseded
+    }
+
+    /// Answers everybody who waits.
+    fn turn_away(&mut self, error: impl Fn() -> EngineError) {
+        self.inbox.requests.close();
+        while let Ok(envelope) = self.inbox.requests.try_recv() {
+            envelope.refuse(error());
         }
     }
 
     /// Takes everything that has come meanwhile into the same commit; runs of reports from the
     /// same sandbox become one fact.
-    fn gather(&mut self, first: Fact) -> Vec<Fact> {
-        let mut batch = vec![first];
-        let mut taken = 1;
-        while taken < MAX_BATCH
-            && let Ok(fact) = self.inbox.facts.try_recv()
-        {
-            taken += 1;
-            match (batch.last_mut(), fact) {
-                (
-                    Some(Fact::Reported { incarnation, reports }),
-                    Fact::Reported { incarnation: of, reports: more },
-                ) if *incarnation == of => reports.extend(more),
-                (_, fact) => batch.push(fact),
+    fn gather(&mut self, owned: &Owned, hands: &mut Hands, first: Told) -> Vec<Fact> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(told) = next.take() {
+            if let Some(fact) = hands.believe(&owned.record, &owned.session, told) {
+                bytes += size_of_reports(&fact);
+                match (batch.last_mut(), fact) {
+                    (
+                        Some(Fact::Reported { incarnation, reports }),
+                        Fact::Reported { incarnation: of, reports: more },
+                    ) if *incarnation == of => reports.extend(more),
+                    (_, fact) => batch.push(fact),
+                }
+            }
+            if batch.len() < MAX_BATCH && bytes < MAX_BATCH_BYTES {
+                next = self.inbox.facts.try_recv().ok();
             }
         }
         batch
@@ -243,7 +267,7 @@ impl Driver {
             }
             match self.commit(owned, hands, next, decision, Extras::default()).await {
                 Ok(()) => return Ok(()),
-                Err(Setback::Reloaded) => {}
+                Err(Setback::InDoubt(_)) => self.settle(owned, hands).await?,
                 Err(Setback::Exit(exit)) => return Err(exit),
                 Err(Setback::Impossible(error)) => {
                     return self.break_session(owned, hands, error).await;
@@ -270,7 +294,7 @@ impl Driver {
             let decision = next.observe(&self.shared.context(), fact);
             match self.commit(owned, hands, next, decision, Extras::default()).await {
                 Ok(()) => return Ok(()),
-                Err(Setback::Reloaded) => {}
+                Err(Setback::InDoubt(_)) => self.settle(owned, hands).await?,
                 Err(Setback::Impossible(_)) => return Err(Exit::Unusable(error.into())),
                 Err(Setback::Exit(exit)) => return Err(exit),
             }
@@ -286,14 +310,20 @@ impl Driver {
     ) -> Result<(), Exit> {
         let Envelope { want, reply } = envelope;
         let before = owned.session.last_seq();
-        let (answer, exit) = match self.decide(owned, hands, want).await {
-            Ok(()) => (Ok(Decided { session: owned.session.clone(), before }), Ok(())),
-            Err(Unanswered::Told(error)) => (Err(error), Ok(())),
-            Err(Unanswered::Exit(exit)) => (Err(EngineError::driver_gone()), Err(exit)),
+        let (answer, after) = match self.decide(owned, hands, want).await {
+            Ok(()) => (Ok(Decided { session: owned.session.clone(), before }), After::GoOn),
+            Err(Unanswered::Told(error)) => (Err(error), After::GoOn),
+            Err(Unanswered::InDoubt(error)) => (Err(error.into()), After::Settle),
+            Err(Unanswered::Exit(exit)) => (Err(EngineError::driver_gone()), After::Exit(exit)),
         };
-        // Whoever gave up waiting does not need to know.
+        // Whoever gave up waiting does not need to know; whoever waits is told before anything
+        // else that may take long.
         let _unheard = reply.send(answer);
-        exit
+        match after {
+            After::GoOn => Ok(()),
+            After::Settle => self.settle(owned, hands).await,
+            After::Exit(exit) => Err(exit),
+        }
     }
 
     async fn decide(
@@ -321,9 +351,7 @@ impl Driver {
         }
         match self.commit(owned, hands, next, decision, extras).await {
             Ok(()) => Ok(()),
-            Err(Setback::Reloaded) => Err(Unanswered::Told(EngineError::Unavailable(
-                "the store did not say whether it was recorded".into(),
-            ))),
+            Err(Setback::InDoubt(error)) => Err(Unanswered::InDoubt(error)),
             Err(Setback::Impossible(error)) => Err(Unanswered::Told(error.into())),
             Err(Setback::Exit(exit)) => Err(Unanswered::Exit(exit)),
         }
@@ -369,37 +397,55 @@ impl Driver {
                 Ok(())
             }
             Err(error @ (StoreError::Fenced { .. } | StoreError::NotFound("session"))) => {
-                tracing::warn!(
-                    session.id = %self.id,
-                    error = &error as &dyn std::error::Error,
-                    "session {} has another owner now: another server has taken over", self.id,
-                );
-                Err(Setback::Exit(Exit::Superseded))
+                Err(Setback::Exit(self.superseded(&error)))
             }
             Err(error) if error.is_transient() => {
                 tracing::warn!(
                     session.id = %self.id,
                     error = &error as &dyn std::error::Error,
-                    "a commit of session {} is in doubt, reading it again", self.id,
+                    "a commit of session {} is in doubt", self.id,
                 );
-                *owned = self.claim().await.map_err(Setback::Exit)?;
-                // If it did happen, its followers have not heard of it yet.
-                self.shared.bus.publish(self.id, owned.session.last_seq());
-                hands.perform(&owned.record, owned.session.recover());
-                Err(Setback::Reloaded)
+                Err(Setback::InDoubt(error))
             }
             Err(error) => Err(Setback::Impossible(error)),
         }
     }
 
-    /// Takes no more; what is already in the mailbox is handed on.
-    async fn close(mut self) -> Leftover {
-        self.inbox.requests.close();
-        self.inbox.facts.close();
-        Leftover {
-            requests: drain(&mut self.inbox.requests).await,
-            facts: drain(&mut self.inbox.facts).await,
+    /// Finds out whether a commit in doubt has happened: claims the session again, so that it
+    /// either is in what is read now, or never will be.
+    async fn settle(&mut self, owned: &mut Owned, hands: &mut Hands) -> Result<(), Exit> {
+        *owned = self.claim().await?;
+        // If it did happen, its followers have not heard of it yet.
+        self.shared.bus.publish(self.id, owned.session.last_seq());
+        hands.perform(&owned.record, owned.session.recover());
+        Ok(())
+    }
+}
+
+/// What is left to do after a caller was answered.
+enum After {
+    GoOn,
+    Settle,
+    Exit(Exit),
+}
+
+fn in_doubt() -> EngineError {
+    EngineError::Unavailable("the session's state cannot be reached".into())
+}
+
+fn size_of_reports(fact: &Fact) -> usize {
+    match fact {
+        Fact::Reported { reports, .. } => {
+            reports.iter().map(|numbered| numbered.report.body.size()).sum()
         }
+        Fact::SandboxStarted { .. }
+        | Fact::SandboxStartFailed { .. }
+        | Fact::SandboxGone { .. }
+        | Fact::SandboxUnreachable { .. }
+        | Fact::SandboxFrozen { .. }
+        | Fact::SandboxThawed { .. }
+        | Fact::TimePassed
+        | Fact::DriverPanicked { .. } => 0,
     }
 }
 
@@ -408,14 +454,6 @@ async fn sleep_until(shared: &Shared, deadline: Option<Timestamp>) {
         Some(deadline) => tokio::time::sleep(deadline.since(shared.now())).await,
         None => std::future::pending().await,
     }
-}
-
-async fn drain<T>(receiver: &mut mpsc::Receiver<T>) -> Vec<T> {
-    let mut rest = Vec::new();
-    while let Some(item) = receiver.recv().await {
-        rest.push(item);
-    }
-    rest
 }
 
 /// What a commit carries beside the decision.
@@ -434,6 +472,8 @@ impl Extras {
 /// A caller that does not get what it wanted.
 enum Unanswered {
     Told(EngineError),
+    /// It is not known whether it happened.
+    InDoubt(StoreError),
     Exit(Exit),
 }
 

@@ -6,6 +6,7 @@
 //! own, or when the driver goes. An effect that fails, or that finds the lane full, is simply lost: the
 //! session has a deadline for everything it waits for, and leads itself out.
 
+use std::collections::BTreeSet;
 use std::future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,36 +14,41 @@ use std::time::Duration;
 use ash_core::failure::Death;
 use ash_core::id::{RunId, SessionId};
 use ash_core::number::{Incarnation, Seq, SpoolPosition};
-use ash_core::session::{Effect, Fact};
+use ash_core::session::{Effect, Fact, Session};
 use ash_store::SessionRecord;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::host::{HostError, Reporter, SandboxRef};
-use crate::registry::FactSender;
-use crate::shared::Shared;
+use crate::registry::{FactSender, Told};
+use crate::shared::{Link, Shared};
 use crate::signal::Signal;
 
 /// How many effects may wait behind one that takes long.
 const LANE_CAPACITY: usize = 64;
 
-/// How long a sandbox may take to answer an owner that comes back to it.
+/// How long a sandbox may take to answer an owner that comes back to it, in all and each time,
+/// and how long to wait in between.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
+const ATTACH_ATTEMPT: Duration = Duration::from_secs(3);
+const ATTACH_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Hands {
     shared: Arc<Shared>,
     facts: FactSender,
     session: SessionId,
-    outcomes: mpsc::Sender<Fact>,
+    outcomes: mpsc::Sender<Told>,
     lane: Option<Lane>,
-    /// How many stops are under way: the driver stays to hear of them.
-    stops: Arc<Signal<usize>>,
+    /// The connection that was asked for last.
+    link: Option<(Incarnation, Link)>,
+    /// The stops that are under way: the driver stays to hear of them.
+    stops: Arc<Signal<BTreeSet<Incarnation>>>,
 }
 
 /// Does what is to be done with one sandbox, in order.
 struct Lane {
     incarnation: Incarnation,
-    effects: mpsc::Sender<Effect>,
+    effects: mpsc::Sender<(Effect, Link)>,
     task: AbortHandle,
 }
 
@@ -57,14 +63,15 @@ impl Hands {
         shared: Arc<Shared>,
         facts: FactSender,
         session: SessionId,
-        outcomes: mpsc::Sender<Fact>,
+        outcomes: mpsc::Sender<Told>,
     ) -> Self {
-        Self { shared, facts, session, outcomes, lane: None, stops: Arc::default() }
+        let stops = Arc::default();
+        Self { shared, facts, session, outcomes, lane: None, link: None, stops }
     }
 
     /// Whether something is being done that nobody will ask about again.
     pub(super) fn are_busy(&self) -> bool {
-        self.stops.get() > 0
+        !self.stops.get().is_empty()
     }
 
     /// Resolves when a driver that has nothing else to do may go.
@@ -72,7 +79,30 @@ impl Hands {
         if !self.are_busy() {
             return future::pending().await;
         }
-        self.stops.watch().wait_for(|stops| *stops == 0).await;
+        self.stops.watch().wait_for(BTreeSet::is_empty).await;
+    }
+
+    /// What to make of something that was told. A sandbox is only listened to over the
+    /// connection that was asked for last: what comes over an earlier one may have a hole before
+    /// it, made by a driver that went without recording what it had heard.
+    pub(super) fn believe(
+        &mut self,
+        record: &SessionRecord,
+        session: &Session,
+        told: Told,
+    ) -> Option<Fact> {
+        let Told { link, fact } = told;
+        if link.is_none() || link == self.link.map(|(_, link)| link) {
+            return Some(fact);
+        }
+        // Its end would be told once only. Asked again, it tells what came before, and then that.
+        if let Fact::SandboxGone { incarnation, .. } = fact
+            && incarnation == session.incarnation()
+        {
+            let after = session.spool();
+            self.perform(record, vec![Effect::Attach { incarnation, after }]);
+        }
+        None
     }
 
     /// Sets about what was decided. Call only after the decision is durable.
@@ -80,37 +110,71 @@ impl Hands {
         for effect in effects {
             match effect {
                 Effect::StopSandbox { incarnation } => self.stop(incarnation),
-                Effect::StartSandbox { incarnation }
-                | Effect::Attach { incarnation, .. }
-                | Effect::Freeze { incarnation, .. }
-                | Effect::Thaw { incarnation, .. }
+                Effect::Attach { incarnation, .. } => {
+                    // Who is connected, or about to be, is not connected once more.
+                    if self.link.is_none_or(|(of, _)| of != incarnation) {
+                        self.connect(record, incarnation, effect);
+                    }
+                }
+                Effect::StartSandbox { incarnation } | Effect::Thaw { incarnation, .. } => {
+                    self.connect(record, incarnation, effect);
+                }
+                Effect::Freeze { incarnation, .. }
                 | Effect::Deliver { incarnation, .. }
                 | Effect::Interrupt { incarnation, .. }
                 | Effect::Acknowledge { incarnation, .. } => {
-                    let lane = self.lane(record, incarnation);
-                    if let Err(error) = lane.effects.try_send(effect) {
-                        tracing::warn!(
-                            session.id = %self.session,
-                            "the sandbox of session {} is too slow, dropped: {error}", self.session,
-                        );
-                    }
+                    let link = self.link.map_or_else(|| self.shared.next_link(), |(_, link)| link);
+                    self.put(record, incarnation, effect, link);
                 }
             }
         }
     }
 
+    /// Does something that connects anew.
+    fn connect(&mut self, record: &SessionRecord, incarnation: Incarnation, effect: Effect) {
+        let link = self.shared.next_link();
+        self.link = Some((incarnation, link));
+        self.put(record, incarnation, effect, link);
+    }
+
+    fn put(
+        &mut self,
+        record: &SessionRecord,
+        incarnation: Incarnation,
+        effect: Effect,
+        link: Link,
+    ) {
+        let session = self.session;
+        let lane = self.lane(record, incarnation);
+        let crowded = lane.effects.capacity() < LANE_CAPACITY / 2;
+        if crowded && matches!(effect, Effect::Acknowledge { .. }) {
+            return; // The next one says the same and more.
+        }
+        if let Err(error) = lane.effects.try_send((effect, link)) {
+            tracing::warn!(
+                session.id = %session,
+                "the sandbox of session {session} is too slow, dropped: {error}",
+            );
+        }
+    }
+
     fn stop(&mut self, incarnation: Incarnation) {
+        if self.stops.get().contains(&incarnation) {
+            return;
+        }
         let sandbox = SandboxRef { session: self.session, incarnation };
         let shared = Arc::clone(&self.shared);
         let outcomes = self.outcomes.clone();
-        let under_way = UnderWay::new(&self.stops);
+        let under_way = UnderWay::new(&self.stops, incarnation);
         self.shared.tasks.spawn(async move {
-            match shared.host.stop(sandbox).await {
-                Ok(()) => {
+            let stopped = shared.host.stop(sandbox);
+            match tokio::time::timeout(shared.policy.stop_timeout, stopped).await {
+                Ok(Ok(())) => {
                     let gone = Fact::SandboxGone { incarnation, death: Death::Stopped };
-                    let _driver_gone = outcomes.send(gone).await;
+                    let _driver_gone = outcomes.send(gone.into()).await;
                 }
-                Err(error) => warn(sandbox, &error),
+                Ok(Err(error)) => warn(sandbox, &error),
+                Err(_elapsed) => warn(sandbox, &HostError::late("stop a sandbox")),
             }
             drop(under_way);
         });
@@ -136,46 +200,52 @@ impl Hands {
     }
 }
 
-/// Counts itself for as long as it lives, however its task ends.
-struct UnderWay(Arc<Signal<usize>>);
+/// Is among those under way for as long as it lives, however its task ends.
+struct UnderWay(Arc<Signal<BTreeSet<Incarnation>>>, Incarnation);
 
 impl UnderWay {
-    fn new(count: &Arc<Signal<usize>>) -> Self {
-        count.change(|count| *count += 1);
-        Self(Arc::clone(count))
+    fn new(stops: &Arc<Signal<BTreeSet<Incarnation>>>, incarnation: Incarnation) -> Self {
+        stops.change(|stops| {
+            stops.insert(incarnation);
+        });
+        Self(Arc::clone(stops), incarnation)
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.change(|count| *count -= 1);
+        self.0.change(|stops| {
+            stops.remove(&self.1);
+        });
     }
 }
 
 struct Worker {
     shared: Arc<Shared>,
     facts: FactSender,
-    outcomes: mpsc::Sender<Fact>,
+    outcomes: mpsc::Sender<Told>,
     sandbox: SandboxRef,
     record: SessionRecord,
 }
 
 impl Worker {
-    async fn work(self, mut queue: mpsc::Receiver<Effect>) {
-        while let Some(effect) = queue.recv().await {
-            self.perform(effect).await;
+    async fn work(self, mut queue: mpsc::Receiver<(Effect, Link)>) {
+        while let Some((effect, link)) = queue.recv().await {
+            self.perform(effect, link).await;
         }
     }
 
-    async fn perform(&self, effect: Effect) {
+    async fn perform(&self, effect: Effect, link: Link) {
         let host = &self.shared.host;
         let sandbox = self.sandbox;
         let done = match effect {
-            Effect::StartSandbox { incarnation } => return self.start(incarnation).await,
-            Effect::Attach { incarnation, after } => return self.attach(incarnation, after).await,
+            Effect::StartSandbox { incarnation } => return self.start(incarnation, link).await,
+            Effect::Attach { incarnation, after } => {
+                return self.attach(incarnation, after, link).await;
+            }
             Effect::Freeze { incarnation, asked } => return self.freeze(incarnation, asked).await,
             Effect::Thaw { incarnation, asked, after } => {
-                return self.thaw(incarnation, asked, after).await;
+                return self.thaw(incarnation, asked, after, link).await;
             }
             Effect::Deliver { run, .. } => self.deliver(run).await,
             Effect::Interrupt { run, .. } => host.interrupt(sandbox, run).await,
@@ -187,8 +257,8 @@ impl Worker {
         }
     }
 
-    async fn start(&self, incarnation: Incarnation) {
-        let started = self.shared.host.start(self.sandbox, &self.record, self.reporter()).await;
+    async fn start(&self, incarnation: Incarnation, link: Link) {
+        let started = self.shared.host.start(self.sandbox, &self.record, self.reporter(link)).await;
         self.tell(match started {
             Ok(()) => Fact::SandboxStarted { incarnation },
             Err(failure) => Fact::SandboxStartFailed { incarnation, failure },
@@ -196,25 +266,23 @@ impl Worker {
         .await;
     }
 
-    /// A sandbox that cannot be reached is as good as lost, and must not run on unseen.
-    async fn attach(&self, incarnation: Incarnation, after: SpoolPosition) {
-        let attached = self.shared.host.attach(self.sandbox, after, self.reporter());
-        match tokio::time::timeout(ATTACH_TIMEOUT, attached).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => warn(self.sandbox, &error),
-            Err(_elapsed) => tracing::warn!(
-                session.id = %self.sandbox.session,
-                "the sandbox of session {} did not answer", self.sandbox.session,
-            ),
-        }
-        loop {
-            match self.shared.host.stop(self.sandbox).await {
-                Ok(()) => break,
-                Err(error) => warn(self.sandbox, &error),
+    /// One answer that was lost must not cost a turn, so it is tried for a while. What becomes of
+    /// a sandbox that cannot be reached is the session's decision.
+    async fn attach(&self, incarnation: Incarnation, after: SpoolPosition, link: Link) {
+        let attached = async {
+            loop {
+                let attempt = self.shared.host.attach(self.sandbox, after, self.reporter(link));
+                match tokio::time::timeout(ATTACH_ATTEMPT, attempt).await {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => warn(self.sandbox, &error),
+                    Err(_elapsed) => warn(self.sandbox, &HostError::late("attach to a sandbox")),
+                }
+                tokio::time::sleep(ATTACH_PAUSE).await;
             }
-            tokio::time::sleep(self.shared.policy.stop_timeout).await;
+        };
+        if tokio::time::timeout(ATTACH_TIMEOUT, attached).await.is_err() {
+            self.tell(Fact::SandboxUnreachable { incarnation }).await;
         }
-        self.tell(Fact::SandboxGone { incarnation, death: Death::Lost }).await;
     }
 
     async fn freeze(&self, incarnation: Incarnation, asked: Seq) {
@@ -224,8 +292,8 @@ impl Worker {
         }
     }
 
-    async fn thaw(&self, incarnation: Incarnation, asked: Seq, after: SpoolPosition) {
-        match self.shared.host.thaw(self.sandbox, after, self.reporter()).await {
+    async fn thaw(&self, incarnation: Incarnation, asked: Seq, after: SpoolPosition, link: Link) {
+        match self.shared.host.thaw(self.sandbox, after, self.reporter(link)).await {
             Ok(()) => self.tell(Fact::SandboxThawed { incarnation, asked }).await,
             Err(error) => warn(self.sandbox, &error),
         }
@@ -239,13 +307,13 @@ impl Worker {
         self.shared.host.deliver(self.sandbox, run, &prompt).await
     }
 
-    fn reporter(&self) -> Reporter {
-        Reporter::new(self.sandbox, self.facts.clone())
+    fn reporter(&self, link: Link) -> Reporter {
+        Reporter::new(self.sandbox, link, self.facts.clone())
     }
 
     async fn tell(&self, fact: Fact) {
         // A driver that is gone has been followed by one that finds out for itself.
-        let _driver_gone = self.outcomes.send(fact).await;
+        let _driver_gone = self.outcomes.send(fact.into()).await;
     }
 }
 

@@ -29,8 +29,8 @@ use crate::signal::Signal;
 pub struct HostFaults {
     /// A start fails.
     pub start_fails: u64,
-    /// A start takes longer than anybody waits.
-    pub start_hangs: u64,
+    /// A start, or any other call, takes longer than anybody waits.
+    pub hangs: u64,
     /// A call does nothing and fails.
     pub call_fails: u64,
     /// A call takes effect and fails.
@@ -151,6 +151,7 @@ impl FakeHost {
         let (gate, faults) = self.0.mood();
         gate.pass().await;
         self.0.dawdle(faults).await;
+        self.0.hang(faults).await;
         gate.pass().await;
         if self.0.dice.chance(faults.call_fails) {
             return Err(HostError { attempted, detail: "nothing happened".to_owned() });
@@ -175,9 +176,7 @@ impl SandboxHost for FakeHost {
         let (gate, faults) = self.0.mood();
         gate.pass().await;
         self.0.dawdle(faults).await;
-        if self.0.dice.chance(faults.start_hangs) {
-            tokio::time::sleep(Duration::from_secs(24 * 60 * 60)).await;
-        }
+        self.0.hang(faults).await;
         gate.pass().await;
         if self.0.dice.chance(faults.start_fails) {
             return Err(Failure::new(FailureCode::SandboxStartFailed, "no luck"));
@@ -269,6 +268,12 @@ impl World {
     async fn dawdle(&self, faults: HostFaults) {
         if !faults.slowness.is_zero() {
             tokio::time::sleep(self.dice.while_of(faults.slowness)).await;
+        }
+    }
+
+    async fn hang(&self, faults: HostFaults) {
+        if self.dice.chance(faults.hangs) {
+            tokio::time::sleep(Duration::from_secs(24 * 60 * 60)).await;
         }
     }
 

@@ -4,11 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ash_core::id::{
-    AgentName, ApiKeyId, CredentialId, OutboxId, OwnerId, RunId, SessionId, TenantId,
-};
+use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence, Incarnation, Seq};
+use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::LogEntry;
 use ash_core::time::Timestamp;
 use ash_store::{
@@ -27,6 +25,8 @@ pub struct StoreFaults {
     pub fails: u64,
     /// It does what it was asked and says that it may not have.
     pub loses_answer: u64,
+    /// A commit panics, as only a defect would.
+    pub panics: u64,
     /// The longest it takes, each way.
     pub slowness: Duration,
 }
@@ -50,9 +50,14 @@ impl FlakyStore {
         *self.mood.lock().unwrap_or_else(PoisonError::into_inner) = (gate, faults);
     }
 
-    /// The next operation panics, as only a defect would.
+    /// The next commit panics.
     pub fn panic_once(&self) {
         self.panic_next.store(true, Ordering::Relaxed);
+    }
+
+    fn must_panic(&self, operation: &str, faults: StoreFaults) -> bool {
+        operation == "commit"
+            && (self.panic_next.swap(false, Ordering::Relaxed) || self.dice.chance(faults.panics))
     }
 
     /// The way to the store.
@@ -94,7 +99,10 @@ macro_rules! through_the_line {
                 if self.dice.chance(line.1.fails) {
                     return Err(unavailable("the store is away"));
                 }
-                assert!(!self.panic_next.swap(false, Ordering::Relaxed), "a planted panic");
+                if self.must_panic(stringify!($name), line.1) {
+                    // Without the hook that prints: it is meant to happen.
+                    std::panic::resume_unwind(Box::new("a planted panic"));
+                }
                 let result = self.inner.$name($($arg),*).await;
                 self.back(line, result).await
             })*
@@ -119,15 +127,17 @@ through_the_line! {
     fn agent_version(tenant: &TenantId, name: &AgentName, version: AgentVersion) -> Agent;
     fn agents(tenant: &TenantId) -> Vec<Agent>;
     fn delete_agent(tenant: &TenantId, name: &AgentName) -> Vec<SessionId>;
+    fn next_owner() -> Owner;
     fn create_session(session: &NewSession) -> Fence;
-    fn claim_session(id: SessionId, owner: OwnerId) -> Claimed;
+    fn claim_session(id: SessionId, owner: Owner) -> Claimed;
     fn commit(commit: &Commit) -> ();
     fn session(tenant: &TenantId, id: SessionId) -> StoredSession;
     fn sessions(tenant: &TenantId, filter: &SessionFilter, page: &PageRequest)
         -> Vec<StoredSession>;
     fn count_sessions(tenant: &TenantId, filter: &SessionFilter) -> u64;
     fn unsettled_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
-    fn frozen_sessions(after: Option<SessionId>, limit: u32) -> Vec<(SessionId, Incarnation)>;
+    fn abandoned_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
+    fn sandboxed_sessions(after: Option<SessionId>, limit: u32) -> Vec<(SessionId, Incarnation)>;
     fn due_sessions(now: Timestamp, limit: u32) -> Vec<SessionId>;
     fn expected_incarnation(id: SessionId) -> Option<Incarnation>;
     fn events_after(session: SessionId, after: Seq, limit: u32) -> Vec<LogEntry>;

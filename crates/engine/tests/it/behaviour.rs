@@ -1,171 +1,21 @@
 //! The engine by example, on a host and a store that behave until told otherwise.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ash_core::entry::Entry;
 use ash_core::failure::{Death, FailureCode};
-use ash_core::id::{AgentId, SessionId, TenantId};
-use ash_core::json::Json;
+use ash_core::id::{SessionId, TenantId};
 use ash_core::number::{Cursor, Incarnation, LogEpoch, Seq};
-use ash_core::policy::Policy;
 use ash_core::refusal::Refusal;
 use ash_core::run::RunStatus;
-use ash_core::session::{IfBusy, IfRunning, PauseReason, Sandbox, Session, State, Status, Wake};
+use ash_core::session::{IfRunning, PauseReason, Sandbox, State, Status};
 use ash_core::time::Clock as _;
 use ash_engine::host::SandboxRef;
-use ash_engine::testing::{Dice, FakeHost, FlakyStore, Gate, HostFaults, StoreFaults, TestClock};
-use ash_engine::{
-    Accepted, CreateSession, Engine, EngineError, Followed, GapReason, IdSource, Idempotency,
-    Options, SendPrompt,
-};
-use ash_store::memory::MemoryStore;
-use ash_store::{NewAgentVersion, ReceiptKey, Settings, Store};
+use ash_engine::testing::{Gate, StoreFaults};
+use ash_engine::{EngineError, Followed, GapReason};
+use ash_store::Store as _;
 
-/// An engine and the world around it.
-struct TestEngine {
-    engine: Engine,
-    store: Arc<MemoryStore>,
-    line: Arc<FlakyStore>,
-    host: FakeHost,
-    clock: Arc<TestClock>,
-    lives: u64,
-}
-
-/// Agents take their time, and a lot of it, so that there is time to interfere.
-const UNHURRIED: HostFaults = HostFaults {
-    slowness: Duration::from_secs(1),
-    diligence: 100,
-    start_fails: 0,
-    start_hangs: 0,
-    call_fails: 0,
-    loses_answer: 0,
-    dies: 0,
-    deaf: 0,
-    doubles: 0,
-};
-
-impl TestEngine {
-    async fn start() -> Self {
-        let dice = Arc::new(Dice::new(1));
-        let store = Arc::new(MemoryStore::new());
-        let as_store: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
-        let line = Arc::new(FlakyStore::new(as_store, Arc::clone(&dice)));
-        let host = FakeHost::new(dice);
-        let clock = Arc::new(TestClock::new());
-        let agent = NewAgentVersion {
-            id: AgentId::from_parts(clock.now(), [0; 10]),
-            tenant: tenant(),
-            name: "coder".parse().unwrap(),
-            definition: Json::of("an agent").unwrap(),
-            at: clock.now(),
-        };
-        store.deploy_agent(&agent).await.unwrap();
-        let engine = engine(&line, &host, &clock, 1);
-        Self { engine, store, line, host, clock, lives: 1 }
-    }
-
-    /// Kills the engine as a crash would, and starts another one.
-    async fn crash_and_restart(&mut self) {
-        self.engine.abort().await;
-        self.engine = self.another();
-    }
-
-    fn another(&mut self) -> Engine {
-        self.lives += 1;
-        engine(&self.line, &self.host, &self.clock, self.lives)
-    }
-
-    async fn session(&self) -> SessionId {
-        let created = self.engine.create_session(create(), None).await.unwrap();
-        self.engine.settled(&tenant(), created.record.id).await.unwrap();
-        created.record.id
-    }
-
-    async fn prompt(&self, session: SessionId) -> Result<Accepted, EngineError> {
-        self.engine.prompt(&tenant(), session, prompt(), None).await
-    }
-
-    async fn stored(&self, session: SessionId) -> Session {
-        self.store.session(&tenant(), session).await.unwrap().session
-    }
-
-    async fn status_of(&self, session: SessionId, accepted: Accepted) -> RunStatus {
-        self.store.run(session, accepted.run).await.unwrap().status
-    }
-
-    /// Follows the log until an entry of this kind, and returns the kinds seen.
-    async fn until(&self, session: SessionId, kind: &str) -> Vec<&'static str> {
-        let mut follower = self.engine.follow(&tenant(), session, None).await.unwrap();
-        let mut kinds = Vec::new();
-        loop {
-            match follower.next().await.unwrap() {
-                Followed::Entries(entries) => kinds.extend(entries.iter().map(|e| e.entry.kind())),
-                other => panic!("{other:?} after {kinds:?}"),
-            }
-            if kinds.contains(&kind) {
-                return kinds;
-            }
-        }
-    }
-
-    /// Lets time pass until the session's state is as wanted.
-    async fn until_state(&self, session: SessionId, wanted: impl Fn(&Session) -> bool) -> Session {
-        for _ in 0..5_000 {
-            let stored = self.stored(session).await;
-            if wanted(&stored) {
-                return stored;
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        panic!("never: {:?}", self.stored(session).await);
-    }
-
-    fn behave(&self, store: StoreFaults, host: HostFaults) {
-        self.line.behave(Gate::default(), store);
-        self.host.behave(Gate::default(), host);
-    }
-}
-
-fn engine(line: &Arc<FlakyStore>, host: &FakeHost, clock: &Arc<TestClock>, life: u64) -> Engine {
-    Engine::start(Options {
-        store: Arc::clone(line) as Arc<dyn Store>,
-        host: Arc::new(host.clone()),
-        clock: Arc::clone(clock) as Arc<_>,
-        policy: Policy::default(),
-        ids: IdSource::seeded(life << 32),
-    })
-}
-
-fn tenant() -> TenantId {
-    TenantId::default_tenant()
-}
-
-fn create() -> CreateSession {
-    let settings = Settings {
-        title: None,
-        model: None,
-        metadata: BTreeMap::new(),
-        config: Json::of("none").unwrap(),
-    };
-    let agent = "coder".parse().unwrap();
-    CreateSession { tenant: tenant(), agent, settings, time_to_live: None }
-}
-
-fn prompt() -> SendPrompt {
-    SendPrompt {
-        content: Json::of("count to three").unwrap(),
-        if_busy: IfBusy::Queue,
-        wake: Wake::SystemPaused,
-        timeout: None,
-    }
-}
-
-fn key(name: &str, body: u8) -> Idempotency {
-    let key = ReceiptKey { tenant: tenant(), route: "test".to_owned(), key: name.to_owned() };
-    Idempotency { key, body_digest: [body; 32] }
-}
+use crate::support::{TestEngine, UNHURRIED, create, key, prompt, tenant};
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_worked_on_from_the_request_to_the_log() {
@@ -209,7 +59,7 @@ async fn a_reboot_interrupts_the_run_and_the_next_prompt_brings_the_session_back
     world.until(session, "phase").await;
     world.engine.abort().await;
     world.host.reboot();
-    world.engine = world.another();
+    world.engine = world.another().await;
     let paused = world.until_state(session, |s| s.status() == Status::Paused).await;
     let State::Paused { reason: PauseReason::ServerRestart, .. } = paused.state() else {
         panic!("{paused:?}")
@@ -375,7 +225,7 @@ async fn a_drain_gives_up_what_is_idle_and_leaves_running_turns_to_their_bridges
     assert_eq!(follower.next().await.unwrap(), Followed::Closing);
     assert!(matches!(world.prompt(idle).await, Err(EngineError::Draining)));
 
-    world.engine = world.another();
+    world.engine = world.another().await;
     world.until(busy, "run_ended").await;
     assert_eq!(world.status_of(busy, accepted).await, RunStatus::Completed);
 }
@@ -385,14 +235,14 @@ async fn an_engine_whose_sessions_were_taken_over_lets_go() {
     let mut world = TestEngine::start().await;
     let session = world.session().await;
     let old = world.engine.clone();
-    world.engine = world.another();
+    world.engine = world.another().await;
     // The new one claims what is active; the old one does not know yet.
     world.prompt(session).await.unwrap();
     world.until(session, "run_ended").await;
     let before = world.stored(session).await;
     let answer = old.end(&tenant(), session).await;
     assert!(answer.is_err_and(|error| error.is_transient()));
-    assert!(old.is_closing());
+    old.closing().await;
     assert!(matches!(old.resume(&tenant(), session).await, Err(EngineError::Draining)));
     assert_eq!(world.stored(session).await, before);
 }

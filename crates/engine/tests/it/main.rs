@@ -3,5 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it wants to see")]
 
+mod adversity;
 mod behaviour;
 mod simulation;
+mod support;

@@ -33,7 +33,9 @@ impl Subscriber for Alarm {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        if !line.0.contains("a planted panic") {
+            self.0.lock().unwrap().push(line.0);
+        }
     }
 
     fn enter(&self, _: &Id) {}

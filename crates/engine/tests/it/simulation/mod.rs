@@ -41,20 +41,29 @@ fn the_same_seed_is_the_same_history() {
     }
 }
 
-/// The same short story, with the engine killed at its first step, at its second, and so on,
-/// until it gets through without reaching the step at which it should die.
+/// A short story, with the engine killed at its first step, at its second, and so on, until it
+/// gets through without reaching the step at which it should die.
 #[test]
 fn an_engine_can_be_killed_at_every_step() {
+    kill_at_every_step(7, StoreFaults::default(), HostFaults::default());
+}
+
+/// The same in a world in which answers are lost and calls fail.
+#[test]
+fn an_engine_can_be_killed_at_every_step_of_a_bad_day() {
+    let slowness = Duration::from_millis(3);
+    let store = StoreFaults { fails: 30, loses_answer: 30, panics: 0, slowness };
+    let host =
+        HostFaults { call_fails: 50, loses_answer: 50, doubles: 200, ..HostFaults::default() };
+    kill_at_every_step(8, store, host);
+}
+
+fn kill_at_every_step(seed: u64, store: StoreFaults, host: HostFaults) {
+    let host = HostFaults { slowness: Duration::from_millis(5), ..host };
     let mut step = 1;
     loop {
-        let plan = Plan {
-            clients: 2,
-            wishes: 4,
-            crash_steps: vec![step],
-            store: StoreFaults::default(),
-            host: HostFaults { slowness: Duration::from_millis(5), ..HostFaults::default() },
-        };
-        let history = play(7, &plan);
+        let plan = Plan { clients: 2, wishes: 4, crash_steps: vec![step], store, host };
+        let history = play(seed, &plan);
         if history.crashes == 0 {
             break;
         }

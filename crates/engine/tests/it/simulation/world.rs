@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ash_core::id::{AgentId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::Cursor;
+use ash_core::number::{Cursor, Turn};
 use ash_core::policy::Policy;
 use ash_core::session::{IfBusy, IfRunning, LogEntry, PauseReason, Wake};
 use ash_core::time::Clock as _;
@@ -45,11 +45,12 @@ impl Plan {
             store: StoreFaults {
                 fails: maybe(80),
                 loses_answer: maybe(80),
+                panics: maybe(6),
                 slowness: Duration::from_millis(maybe(40)),
             },
             host: HostFaults {
                 start_fails: maybe(200),
-                start_hangs: maybe(100),
+                hangs: maybe(60),
                 call_fails: maybe(150),
                 loses_answer: maybe(150),
                 dies: maybe(60),
@@ -85,7 +86,6 @@ pub(super) struct World {
     flaky: Arc<FlakyStore>,
     clock: Arc<TestClock>,
     dice: Arc<Dice>,
-    ids: u64,
     /// The engine that lives, if one does.
     engine: Arc<Signal<Option<Engine>>>,
 }
@@ -102,7 +102,6 @@ impl World {
             notes: Arc::default(),
             clock: Arc::new(TestClock::new()),
             dice,
-            ids: 0,
             engine: Arc::default(),
         };
         world.deploy_agent().await;
@@ -114,7 +113,7 @@ impl World {
         let crashes = world.go_through_lives(plan).await;
 
         // The last engine has a healthy world around it: all must come to rest.
-        world.start_engine(Gate::default(), StoreFaults::default(), HostFaults::default());
+        world.start_engine(Gate::default(), StoreFaults::default(), HostFaults::default()).await;
         let mut readers = Vec::new();
         while let Some(lived) = people.join_next().await {
             readers.push(lived.expect("no client panics"));
@@ -149,12 +148,16 @@ impl World {
         let mut crashes = 0;
         for &steps in &plan.crash_steps {
             let gate = Gate::crashing_at(steps);
-            self.start_engine(gate.clone(), plan.store, plan.host);
+            self.start_engine(gate.clone(), plan.store, plan.host).await;
             // A world that has nothing left to do takes no more steps.
             let crashed = tokio::time::timeout(Duration::from_secs(600), gate.crashed()).await;
             crashes += u64::from(crashed.is_ok());
-            gate.shut();
             let engine = self.take_engine();
+            if crashed.is_err() || self.dice.chance(200) {
+                // Told to go in good order, and perhaps killed while it does.
+                engine.drain(Duration::from_secs(4)).await;
+            }
+            gate.shut();
             engine.abort().await;
             if self.dice.chance(150) {
                 self.host.reboot();
@@ -163,7 +166,7 @@ impl World {
         }
         // Also without a crash, faults get their time.
         if plan.crash_steps.is_empty() {
-            self.start_engine(Gate::default(), plan.store, plan.host);
+            self.start_engine(Gate::default(), plan.store, plan.host).await;
             tokio::time::sleep(Duration::from_secs(120)).await;
             let engine = self.take_engine();
             engine.drain(Duration::from_secs(4)).await;
@@ -177,16 +180,17 @@ impl World {
         engine
     }
 
-    fn start_engine(&mut self, gate: Gate, store: StoreFaults, host: HostFaults) {
+    async fn start_engine(&mut self, gate: Gate, store: StoreFaults, host: HostFaults) {
         self.flaky.behave(gate.clone(), store);
         self.host.behave(gate, host);
-        self.ids += 1 << 32;
+        let owner = self.store.next_owner().await.unwrap();
         let engine = Engine::start(Options {
             store: Arc::clone(&self.flaky) as Arc<dyn Store>,
             host: Arc::new(self.host.clone()),
             clock: Arc::clone(&self.clock) as Arc<_>,
             policy: policy(),
-            ids: IdSource::seeded(self.ids),
+            ids: IdSource::seeded(owner.get() << 32),
+            owner,
         });
         self.engine.change(|living| *living = Some(engine));
     }
@@ -241,6 +245,14 @@ fn policy() -> Policy {
     }
 }
 
+fn settings() -> Settings {
+    let config = Json::of("none").unwrap();
+    Settings { title: None, model: None, metadata: BTreeMap::new(), config }
+}
+
+/// How long a client waits for an answer, however bad the world is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Somebody who wants things, and asks again until told.
 struct Client {
     number: u64,
@@ -259,7 +271,7 @@ impl Client {
         followers.spawn(self.follower(session).follow());
         for _ in 0..wishes {
             tokio::time::sleep(self.dice.while_of(Duration::from_secs(8))).await;
-            match self.dice.roll(16) {
+            match self.dice.roll(18) {
                 0..=7 => self.prompt(session).await,
                 8 => self.ask(|e, t| async move { e.interrupt(&t, session, None).await }).await,
                 9 => {
@@ -275,6 +287,18 @@ impl Client {
                 13 => {
                     self.ask(|e, _| async move { e.evict(session, PauseReason::Evicted).await })
                         .await;
+                }
+                15 => {
+                    let to = Turn::new(u32::try_from(self.dice.roll(4)).unwrap());
+                    self.ask(|e, t| async move { e.rewind(&t, session, to).await }).await;
+                }
+                16 => {
+                    let settings = settings();
+                    let set = |e: Engine, t| {
+                        let settings = settings.clone();
+                        async move { e.configure(&t, session, settings).await }
+                    };
+                    self.ask(set).await;
                 }
                 14 => {
                     self.ask(|e, t| async move { e.end(&t, session).await }).await;
@@ -296,13 +320,8 @@ impl Client {
         let create = CreateSession {
             tenant: self.tenant.clone(),
             agent: "coder".parse().unwrap(),
-            settings: Settings {
-                title: None,
-                model: None,
-                metadata: BTreeMap::new(),
-                config: Json::of("none").unwrap(),
-            },
-            time_to_live: None,
+            settings: settings(),
+            time_to_live: self.dice.chance(100).then(|| Duration::from_secs(60)),
         };
         let created = self
             .insist(|engine, _| {
@@ -322,7 +341,7 @@ impl Client {
             content: Json::of("go on").unwrap(),
             if_busy: if self.dice.chance(200) { IfBusy::Reject } else { IfBusy::Queue },
             wake: if self.dice.chance(700) { Wake::Any } else { Wake::SystemPaused },
-            timeout: None,
+            timeout: self.dice.chance(200).then(|| Duration::from_secs(3)),
         };
         let answer = self
             .insist(|engine, tenant| {
@@ -359,7 +378,9 @@ impl Client {
             let engine = self.engine.wait_for(Option::is_some).await.expect("it was waited for");
             let answered = tokio::select! {
                 biased;
-                answer = act(engine, self.tenant.clone()) => Some(answer),
+                answer = tokio::time::timeout(PATIENCE, act(engine, self.tenant.clone())) => {
+                    Some(answer.expect("every request is answered"))
+                }
                 // Its process is gone: the connection breaks.
                 _ = self.engine.wait_for(Option::is_none) => None,
             };
