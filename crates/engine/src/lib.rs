@@ -1,8 +1,8 @@
 //! Durability: drives the domain against the world, and survives being killed at any instruction.
 //!
-//! [`Engine`] is the front. Behind it, one [driver](driver) task per session that is owed something
-//! decides, commits, publishes and performs, in that order; the [registry](registry) knows which
-//! sessions have one; the [reconciler](reconcile) finds whatever was missed. The world is behind
+//! [`Engine`] is the front. Behind it, one `driver` task per session that is owed something
+//! decides, commits, publishes and performs, in that order; the `registry` knows which
+//! sessions have one; the reconciler (`reconcile`) finds whatever was missed. The world is behind
 //! [`SandboxHost`], what is remembered behind [`Store`](ash_store::Store). The engine knows nothing
 //! of HTTP.
 

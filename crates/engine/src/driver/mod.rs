@@ -38,6 +38,9 @@ use perform::Hands;
 const MAX_BATCH: usize = 256;
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
+/// What a report without content counts for: a flood of them has a bound too.
+const REPORT_BYTES: usize = 64;
+
 /// How long to wait before the store is asked again, at first and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(2);
@@ -436,7 +439,7 @@ fn in_doubt() -> EngineError {
 fn size_of_reports(fact: &Fact) -> usize {
     match fact {
         Fact::Reported { reports, .. } => {
-            reports.iter().map(|numbered| numbered.report.body.size()).sum()
+            reports.iter().map(|numbered| REPORT_BYTES + numbered.report.body.size()).sum()
         }
         Fact::SandboxStarted { .. }
         | Fact::SandboxStartFailed { .. }

@@ -47,7 +47,7 @@ pub struct HostFaults {
     pub slowness: Duration,
 }
 
-/// See the [module](self).
+/// A host for tests, which keeps its promises and breaks everything else on demand.
 #[derive(Clone)]
 pub struct FakeHost(Arc<World>);
 
