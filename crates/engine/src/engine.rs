@@ -1,6 +1,5 @@
 //! The engine's front: everything a server asks of it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +15,6 @@ use ash_store::{
     StoredSession,
 };
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 
 use crate::bus::Bus;
 use crate::error::EngineError;
@@ -27,12 +25,6 @@ use crate::reconcile::{self, INTERVAL};
 use crate::registry::{Decided, ReceiptFor, Registry, Want};
 use crate::shared::Shared;
 use crate::tasks::Tasks;
-
-/// How many sandboxes are given up at the same time: enough to share commits.
-const GIVEN_UP_AT_ONCE: usize = 64;
-
-/// How many rows are read at once.
-const PAGE: u32 = 1_000;
 
 /// What an engine is made of.
 pub struct Options {
@@ -54,9 +46,9 @@ pub struct Options {
 /// Drives sessions. Cheap to clone; all clones are the same engine.
 #[derive(Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
-    registry: Arc<Registry>,
-    draining: Arc<AtomicBool>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) draining: Arc<AtomicBool>,
 }
 
 /// A session to be made.
@@ -374,72 +366,11 @@ impl Engine {
         self.shared.tasks.closing().await;
     }
 
-    /// Prepares for the end of the process: takes no new work, sends followers away, gives up
-    /// sandboxes that do nothing, newest first, and leaves running turns to their bridges. Takes
-    /// as long as `patience` at most; whatever is not done then is done by the next server.
-    pub async fn drain(&self, patience: Duration) {
-        self.draining.store(true, Ordering::Release);
-        self.shared.bus.close();
-        let orderly = async {
-            if let Err(error) = self.give_up_idle().await {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "not every idle sandbox could be given up",
-                );
-            }
-            self.shared.tasks.close().await;
-        };
-        if tokio::time::timeout(patience, orderly).await.is_err() {
-            tracing::warn!("the engine did not come to rest in time and is cut off");
-        }
-        self.abort().await;
-    }
-
     /// Cuts everything off where it is. As safe as killing the process, and as rude.
     pub async fn abort(&self) {
         self.draining.store(true, Ordering::Release);
         self.shared.bus.close();
         self.shared.tasks.abort().await;
-    }
-
-    async fn give_up_idle(&self) -> Result<(), EngineError> {
-        let mut waiting: BTreeSet<SessionId> = self.registry.driven().into_iter().collect();
-        let mut after = None;
-        loop {
-            let page = self.shared.store.sandboxed_sessions(after, PAGE).await?;
-            waiting.extend(page.iter().map(|(session, _)| *session));
-            match page.last() {
-                Some((last, _)) if page.len() == PAGE as usize => after = Some(*last),
-                Some(_) | None => break,
-            }
-        }
-        let mut giving_up = JoinSet::new();
-        for session in waiting.into_iter().rev() {
-            if giving_up.len() >= GIVEN_UP_AT_ONCE {
-                giving_up.join_next().await;
-            }
-            giving_up.spawn(self.clone().give_up(session));
-        }
-        while giving_up.join_next().await.is_some() {}
-        Ok(())
-    }
-
-    async fn give_up(self, session: SessionId) {
-        match self.evict(session, PauseReason::ServerRestart).await {
-            // A driver retires when nothing is owed: when the sandbox is gone.
-            Ok(_) => {
-                if let Some(retired) = self.registry.retirement(session) {
-                    retired.await;
-                }
-            }
-            // A run goes on: it is left to its bridge.
-            Err(EngineError::Refused(_)) => {}
-            Err(error) => tracing::warn!(
-                session.id = %session,
-                error = &error as &dyn std::error::Error,
-                "session {session} could not be put to rest",
-            ),
-        }
     }
 
     async fn ask(

@@ -8,6 +8,7 @@
 
 mod bus;
 mod clock;
+mod drain;
 mod driver;
 mod engine;
 mod error;
