@@ -113,7 +113,9 @@ impl World {
         let crashes = world.go_through_lives(plan).await;
 
         // The last engine has a healthy world around it: all must come to rest.
-        world.start_engine(Gate::default(), StoreFaults::default(), HostFaults::default()).await;
+        // It takes a moment to answer, so that there is something to come in between.
+        let healthy = StoreFaults { slowness: Duration::from_millis(3), ..StoreFaults::default() };
+        world.start_engine(Gate::default(), healthy, HostFaults::default()).await;
         let mut readers = Vec::new();
         while let Some(lived) = people.join_next().await {
             readers.push(lived.expect("no client panics"));
