@@ -25,6 +25,8 @@ pub struct StoreFaults {
     pub fails: u64,
     /// It does what it was asked and says that it may not have.
     pub loses_answer: u64,
+    /// A claim finds something that it cannot read.
+    pub damages: u64,
     /// A commit panics, as only a defect would.
     pub panics: u64,
     /// The longest it takes, each way.
@@ -98,6 +100,10 @@ macro_rules! through_the_line {
                 let line = self.line().await;
                 if self.dice.chance(line.1.fails) {
                     return Err(unavailable("the store is away"));
+                }
+                if stringify!($name) == "claim_session" && self.dice.chance(line.1.damages) {
+                    let source = "it was just for a moment".into();
+                    return Err(StoreError::Damaged { what: "session", source });
                 }
                 if self.must_panic(stringify!($name), line.1) {
                     // Without the hook that prints: it is meant to happen.

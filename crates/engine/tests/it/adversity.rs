@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use ash_core::entry::Entry;
 use ash_core::id::SessionId;
 use ash_core::json::Json;
-use ash_core::number::Incarnation;
+use ash_core::number::{Incarnation, Seq};
 use ash_core::run::RunStatus;
 use ash_core::session::{IfBusy, IfRunning, PauseReason, Sandbox, Status};
 use ash_core::time::Clock as _;
@@ -89,6 +90,39 @@ async fn a_lost_answer_to_an_attach_does_not_cost_the_turn() {
     world.behave(StoreFaults::default(), brisk);
     world.until(session, "run_ended").await;
     assert_eq!(world.status_of(session, accepted).await, RunStatus::Completed);
+}
+
+/// A driver that goes with reports in its mailbox must not leave a hole: the next one hears them
+/// again, over its own connection.
+#[tokio::test(start_paused = true)]
+async fn what_a_driver_heard_and_could_not_record_is_told_again() {
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    let talkative = HostFaults {
+        slowness: Duration::from_millis(2),
+        diligence: 5_000,
+        ..HostFaults::default()
+    };
+    let slow = StoreFaults { slowness: Duration::from_millis(20), ..StoreFaults::default() };
+    world.behave(slow, talkative);
+    let accepted = world.prompt(session).await.unwrap();
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        world.behave(StoreFaults { loses_answer: 1_000, damages: 1_000, ..slow }, talkative);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        world.behave(slow, talkative);
+    }
+    world.until(session, "run_ended").await;
+    assert_eq!(world.status_of(session, accepted).await, RunStatus::Completed);
+    let log = world.store.events_after(session, Seq::ZERO, 100_000).await.unwrap();
+    let mut text = String::new();
+    for entry in &log {
+        assert_ne!(entry.entry.kind(), "reports_lost");
+        if let Entry::TextDelta { delta, .. } = &entry.entry {
+            text.push_str(delta);
+        }
+    }
+    assert_eq!(text, world.host.said(accepted.run));
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,7 +52,7 @@ fn an_engine_can_be_killed_at_every_step() {
 #[test]
 fn an_engine_can_be_killed_at_every_step_of_a_bad_day() {
     let slowness = Duration::from_millis(3);
-    let store = StoreFaults { fails: 30, loses_answer: 30, panics: 0, slowness };
+    let store = StoreFaults { fails: 30, loses_answer: 30, slowness, ..StoreFaults::default() };
     let host =
         HostFaults { call_fails: 50, loses_answer: 50, doubles: 200, ..HostFaults::default() };
     kill_at_every_step(8, store, host);

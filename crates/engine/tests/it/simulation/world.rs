@@ -45,6 +45,7 @@ impl Plan {
             store: StoreFaults {
                 fails: maybe(80),
                 loses_answer: maybe(80),
+                damages: 0,
                 panics: maybe(6),
                 slowness: Duration::from_millis(maybe(40)),
             },
