@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help check fmt clippy doc tidy test bench demo sim kill ci
 
-# Both default to what a test run does; see `make sim` and `make kill`.
+# For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
 MINUTES ?= 60
 
