@@ -12,11 +12,14 @@ use ash_core::failure::FailureCode;
 use ash_core::refusal::Refusal;
 
 /// Which of our crates each of our crates may name. Arrows point down only.
-const ARROWS: [(&str, &[&str]); 4] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("ash-core", &[]),
+    ("ash-protocol", &[]),
+    ("ash-bridge", &["ash-protocol"]),
     ("ash-store", &["ash-core"]),
-    ("ash-engine", &["ash-core", "ash-store"]),
-    ("ash-bench", &["ash-core", "ash-store", "ash-engine"]),
+    ("ash-engine", &["ash-core", "ash-protocol", "ash-store"]),
+    ("ash-server", &["ash-core", "ash-protocol", "ash-store", "ash-engine"]),
+    ("ash-bench", &["ash-core", "ash-store", "ash-engine", "ash-server"]),
 ];
 
 /// Everything that `core` may be built on: no runtime, no I/O, no randomness.

@@ -1,0 +1,5 @@
+//! Our own agent loop.
+
+pub mod mcp;
+pub mod model;
+pub mod tools;

@@ -1,0 +1,10 @@
+//! The program inside the sandbox.
+//!
+//! It is pid 1 there: it reaps what is orphaned, runs the agent ([`builtin`]), keeps what the agent
+//! reports until the server has it on disk, and runs commands beside it ([`exec`]). It holds no key
+//! and speaks no TLS. Everything here is one thread; [`process`] says how children are kept.
+
+pub mod builtin;
+pub mod exec;
+pub mod process;
+pub mod reports;

@@ -1,0 +1,3 @@
+//! `ash-bridge`, the program inside the sandbox.
+
+fn main() {}

@@ -1,0 +1,247 @@
+//! What a server asks of a bridge, and what it is answered.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::frame::{Frame, FrameError};
+use crate::version::Versions;
+
+/// What a server asks of a bridge.
+#[derive(Debug)]
+pub enum Ask {
+    /// The first frame of a connection. From its answer on, reports are sent.
+    Hello(Hello),
+    /// Says what to run. Once is enough; again changes nothing.
+    Configure(Box<Config>),
+    /// Hands over a prompt. One that the bridge has is ignored.
+    Deliver {
+        /// Its run.
+        run: String,
+        /// The prompt, as it came.
+        prompt: Box<RawValue>,
+    },
+    /// Ends a run, or keeps it from beginning.
+    Interrupt {
+        /// Which run.
+        run: String,
+    },
+    /// Lets the bridge forget its reports through a number. Not answered.
+    Acknowledge {
+        /// The number.
+        through: u64,
+    },
+    /// Runs a command beside the agent.
+    Exec(ExecRequest),
+    /// Ends the bridge and everything in the sandbox.
+    Shutdown,
+}
+
+/// How a server introduces itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// What it speaks.
+    pub versions: Versions,
+    /// The last report that it has.
+    pub after: u64,
+}
+
+/// How a bridge answers a [`Hello`]. The listener for the model's requests comes with it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// What both will speak.
+    pub version: u16,
+    /// The bridge's own release.
+    pub release: String,
+    /// The last report that there is.
+    pub last: u64,
+    /// Whether it was told what to run.
+    pub configured: bool,
+}
+
+/// What a bridge is to run, and within which limits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Config {
+    /// The adapter: `builtin`.
+    pub runtime: String,
+    /// Where the agent works, as seen inside.
+    pub workspace: PathBuf,
+    /// Where it keeps what is its own, as seen inside.
+    pub home: PathBuf,
+    /// What the agent and its session add to the environment of tools.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Which model to ask.
+    pub model: String,
+    /// What the agent must not exceed.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How long to wait for a server after a turn, before giving up on it.
+    pub orphan_ttl_ms: u64,
+}
+
+/// What an agent must not exceed. Nothing: the runtime's own bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// How often the model may be asked in one run.
+    pub max_rounds: Option<u32>,
+    /// What one run may cost, in millionths of a US dollar.
+    pub budget_micro_usd: Option<u64>,
+    /// How many tokens of thinking the model may spend on one answer; none: no thinking.
+    pub thinking_tokens: Option<u32>,
+    /// How many tokens of context the model has.
+    pub context_tokens: Option<u64>,
+    /// How many tokens one answer may have.
+    pub answer_tokens: Option<u32>,
+}
+
+/// A command to run beside the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecRequest {
+    /// The command, for a shell.
+    pub command: String,
+    /// Where, beneath the workspace; nothing: the workspace itself.
+    #[serde(default)]
+    pub cwd: Option<PathBuf>,
+    /// After how long it and everything it started is killed.
+    pub timeout_ms: u64,
+    /// How much of what it prints is kept, of each stream.
+    pub max_output_bytes: usize,
+}
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecResult {
+    /// How it ended.
+    pub end: ExecEnd,
+    /// What it printed: the beginning and the end, if it was too much.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+    /// How many bytes of the two were left out.
+    pub omitted_bytes: u64,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecEnd {
+    /// By itself.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+    /// It took too long, and was killed with everything it had started.
+    TimedOut,
+    /// It could not be started.
+    NotStarted(String),
+}
+
+/// What a bridge answers.
+#[derive(Debug)]
+pub enum Answer {
+    /// To a hello that it understands.
+    Welcome(Welcome),
+    /// It was done, or will be.
+    Done,
+    /// To a command that was run.
+    Executed(ExecResult),
+    /// It will not be done.
+    Refused {
+        /// Why.
+        message: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct DeliverBody {
+    run: String,
+    prompt: Box<RawValue>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct InterruptBody {
+    run: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AcknowledgeBody {
+    through: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RefusedBody {
+    message: String,
+}
+
+impl Ask {
+    /// The frame that asks this.
+    pub fn frame(&self) -> Result<Frame, FrameError> {
+        match self {
+            Self::Hello(hello) => Frame::new("hello", hello),
+            Self::Configure(config) => Frame::new("configure", config),
+            Self::Deliver { run, prompt } => {
+                Frame::new("deliver", &DeliverBody { run: run.clone(), prompt: prompt.clone() })
+            }
+            Self::Interrupt { run } => Frame::new("interrupt", &InterruptBody { run: run.clone() }),
+            &Self::Acknowledge { through } => {
+                Frame::new("acknowledge", &AcknowledgeBody { through })
+            }
+            Self::Exec(request) => Frame::new("exec", request),
+            Self::Shutdown => Frame::new("shutdown", &()),
+        }
+    }
+
+    /// What a frame asks; nothing, if it is of a kind that is not known here.
+    pub fn of(frame: &Frame) -> Result<Option<Self>, FrameError> {
+        Ok(Some(match frame.kind.as_str() {
+            "hello" => Self::Hello(frame.read()?),
+            "configure" => Self::Configure(frame.read()?),
+            "deliver" => {
+                let DeliverBody { run, prompt } = frame.read()?;
+                Self::Deliver { run, prompt }
+            }
+            "interrupt" => {
+                let InterruptBody { run } = frame.read()?;
+                Self::Interrupt { run }
+            }
+            "acknowledge" => {
+                let AcknowledgeBody { through } = frame.read()?;
+                Self::Acknowledge { through }
+            }
+            "exec" => Self::Exec(frame.read()?),
+            "shutdown" => Self::Shutdown,
+            _ => return Ok(None),
+        }))
+    }
+}
+
+impl Answer {
+    /// The frame that answers this.
+    pub fn frame(&self) -> Result<Frame, FrameError> {
+        match self {
+            Self::Welcome(welcome) => Frame::new("welcome", welcome),
+            Self::Done => Frame::new("done", &()),
+            Self::Executed(result) => Frame::new("executed", result),
+            Self::Refused { message } => {
+                Frame::new("refused", &RefusedBody { message: message.clone() })
+            }
+        }
+    }
+
+    /// What a frame answers; nothing, if it is of a kind that is not known here.
+    pub fn of(frame: &Frame) -> Result<Option<Self>, FrameError> {
+        Ok(Some(match frame.kind.as_str() {
+            "welcome" => Self::Welcome(frame.read()?),
+            "done" => Self::Done,
+            "executed" => Self::Executed(frame.read()?),
+            "refused" => {
+                let RefusedBody { message } = frame.read()?;
+                Self::Refused { message }
+            }
+            _ => return Ok(None),
+        }))
+    }
+}

@@ -1,0 +1,31 @@
+//! What crosses the boundary of a sandbox.
+//!
+//! Server and bridge talk over one stream of lines, each a JSON object: a [`Frame`]. The server
+//! asks ([`Ask`]), the bridge answers under the same number ([`Answer`]), and in between the bridge
+//! sends what its agent reports ([`Reported`]).
+//!
+//! ```text
+//!   server                                             bridge
+//!     │  {"kind":"hello","id":1,"body":{…,"after":17}}    │
+//!     ├──────────────────────────────────────────────────►│   which reports are known already
+//!     │  {"kind":"welcome","re":1,"body":{"version":1}}   │
+//!     │◄──────────────────────────────────────────────────┤   + the listener, as a descriptor
+//!     │  {"kind":"report","body":{"position":18,…}}       │
+//!     │◄──────────────────────────────────────────────────┤   numbered, repeated until …
+//!     │  {"kind":"acknowledge","body":{"through":18}}     │
+//!     ├──────────────────────────────────────────────────►│   … the server has them on disk
+//! ```
+//!
+//! Neither side trusts the other: a line has a bound ([`MAX_FRAME_BYTES`]), a kind that is not known
+//! is skipped and counted, and what is only passed through (prompts, messages, tool input) is kept
+//! as the text it came as.
+
+mod ask;
+mod frame;
+mod report;
+mod version;
+
+pub use ask::{Answer, Ask, Config, ExecEnd, ExecRequest, ExecResult, Hello, Limits, Welcome};
+pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
+pub use report::{Ending, Event, EventError, Phase, Reported, Usage};
+pub use version::{OURS, Versions};
