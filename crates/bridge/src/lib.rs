@@ -8,3 +8,4 @@ pub mod builtin;
 pub mod exec;
 pub mod process;
 pub mod reports;
+pub mod spool;

@@ -116,6 +116,10 @@ pub enum Death {
     OutOfMemory,
     /// It was ended because the workspace grew beyond its limit.
     DiskFull,
+    /// It ended while it was listened to, but not as a child whose end can be read.
+    Unseen,
+    /// It was ended because what it sent could not be trusted any more.
+    Misbehaved(String),
     /// Nobody saw it end: it was not there when it was looked for.
     Lost,
     /// The machine it ran on is gone.
@@ -142,6 +146,13 @@ impl Death {
             Self::DiskFull => Failure::new(
                 FailureCode::SandboxDiskFull,
                 "the sandbox was stopped because its workspace reached its disk limit",
+            ),
+            Self::Unseen => {
+                Failure::new(FailureCode::SandboxDied, "the sandbox ended; how was not seen")
+            }
+            Self::Misbehaved(how) => Failure::as_told(
+                FailureCode::SandboxDied,
+                format!("the sandbox was stopped because of what it sent: {how}"),
             ),
             Self::Lost => Failure::new(
                 FailureCode::SandboxLost,

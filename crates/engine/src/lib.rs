@@ -6,6 +6,7 @@
 //! [`SandboxHost`], what is remembered behind [`Store`](ash_store::Store). The engine knows nothing
 //! of HTTP.
 
+pub mod bridge;
 mod bus;
 mod clock;
 mod drain;

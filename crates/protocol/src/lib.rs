@@ -23,9 +23,11 @@
 mod ask;
 mod frame;
 mod report;
+mod spool;
 mod version;
 
 pub use ask::{Answer, Ask, Config, ExecEnd, ExecRequest, ExecResult, Hello, Limits, Welcome};
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
-pub use report::{Ending, Event, EventError, Phase, Reported, Usage};
+pub use report::{Ending, Event, EventError, Phase, REPLACED, REPORT, Reported, Usage};
+pub use spool::{HEADING_BYTES, Heading};
 pub use version::{OURS, Versions};

@@ -3,6 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value as raw};
 
+/// The kind of frame that carries a [`Reported`].
+pub const REPORT: &str = "report";
+
+/// The kind of frame that a bridge sends last, to a server that another one has replaced.
+pub const REPLACED: &str = "replaced";
+
 /// A report with its number, as it is spooled and sent. Its kind is a word, not a type: one that
 /// the reader does not know still has a number that counts.
 #[derive(Debug, Serialize, Deserialize)]

@@ -191,6 +191,8 @@ pub enum ReportBody {
         /// Its fields.
         body: Json,
     },
+    /// Something that this server does not know. It takes its number and says nothing.
+    Skipped,
     /// The agent is done with the run.
     Ended {
         /// How.
@@ -205,7 +207,11 @@ impl ReportBody {
     pub fn size(&self) -> usize {
         match self {
             // What an agent says of its failure is cut when it is recorded.
-            Self::Begun | Self::Phase { .. } | Self::Retry { .. } | Self::Ended { .. } => 0,
+            Self::Begun
+            | Self::Phase { .. }
+            | Self::Retry { .. }
+            | Self::Skipped
+            | Self::Ended { .. } => 0,
             Self::TextDelta(text) | Self::ThinkingDelta(text) => size_as_json(text),
             Self::Message(body) => body.get().len(),
             Self::Output { name, body } => size_as_json(name) + body.get().len(),

@@ -138,6 +138,8 @@ impl Session {
             Death::Stopped
             | Death::Exited(_)
             | Death::Killed(_)
+            | Death::Unseen
+            | Death::Misbehaved(_)
             | Death::OutOfMemory
             | Death::DiskFull => None,
         };
@@ -209,7 +211,7 @@ impl Session {
             return;
         }
         match report.body {
-            ReportBody::Begun => {}
+            ReportBody::Begun | ReportBody::Skipped => {}
             ReportBody::Phase { phase, round } => {
                 if current.phase == Some(phase) && current.round == round {
                     return;

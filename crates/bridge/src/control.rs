@@ -1,0 +1,245 @@
+//! The conversation with a server, over one connection.
+//!
+//! A connection begins with a hello. Its answer carries the listener for the model's requests as a
+//! descriptor; from then on reports flow, and whatever is asked is answered. The last connection to
+//! say hello is the one that counts: an earlier one is closed, so that two servers never believe
+//! both to hear everything.
+
+use std::io;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
+use std::rc::Rc;
+
+use ash_protocol::{Answer, Ask, Frame, FrameDecoder, Hello, OURS, REPLACED, Welcome};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::bridge::Bridge;
+use crate::spool::Reader;
+
+/// How many answers may wait for a server that does not read them.
+const ANSWERS_CAPACITY: usize = 32;
+
+/// How many commands may run at once for one server.
+const MAX_EXECS: usize = 16;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Hangup {
+    #[error("the server went away")]
+    Gone(#[from] io::Error),
+    #[error("the server does not speak our protocol: {0}")]
+    Malformed(#[from] ash_protocol::FrameError),
+    #[error("the server's first word was not hello")]
+    NoHello,
+    #[error("the server speaks none of our versions")]
+    Version,
+    #[error("another connection took over")]
+    Replaced,
+}
+
+/// Talks to a server until it goes away or another one comes.
+pub(crate) async fn converse(bridge: Rc<Bridge>, mut stream: UnixStream) -> Hangup {
+    match greet(&bridge, &mut stream).await {
+        Ok((after, decoder)) => {
+            let replaced = bridge.take_over();
+            let reader = bridge.spool.read_after(after);
+            let (read, write) = stream.into_split();
+            let (answers, queue) = mpsc::channel(ANSWERS_CAPACITY);
+            tokio::select! {
+                biased;
+                hangup = speak(write, queue, reader, replaced) => hangup,
+                hangup = listen(&bridge, read, decoder, answers) => hangup,
+            }
+        }
+        Err(hangup) => hangup,
+    }
+}
+
+/// Reads the hello and answers it.
+async fn greet(bridge: &Bridge, stream: &mut UnixStream) -> Result<(u64, FrameDecoder), Hangup> {
+    let mut decoder = FrameDecoder::default();
+    let frame = next_frame(stream, &mut decoder).await?;
+    let Some(Ask::Hello(Hello { versions, after })) = Ask::of(&frame)? else {
+        return Err(Hangup::NoHello);
+    };
+    let id = frame.id.unwrap_or_default();
+    let Some(version) = OURS.common(versions) else {
+        let message = format!(
+            "this bridge speaks protocol {} to {}, not {} to {}",
+            OURS.oldest, OURS.newest, versions.oldest, versions.newest
+        );
+        let refusal = Answer::Refused { message }.frame()?.answering(id);
+        stream.write_all(&refusal.encode()?).await?;
+        return Err(Hangup::Version);
+    };
+    let welcome = Answer::Welcome(Welcome {
+        version,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        last: bridge.spool.last(),
+        configured: bridge.is_configured(),
+    });
+    let line = welcome.frame()?.answering(id).encode()?;
+    let sent = send_with_listener(bridge, stream, &line).await?;
+    stream.write_all(&line[sent..]).await?;
+    Ok((after, decoder))
+}
+
+/// Sends the first bytes of a line together with the listener's descriptor.
+async fn send_with_listener(
+    bridge: &Bridge,
+    stream: &UnixStream,
+    line: &[u8],
+) -> io::Result<usize> {
+    loop {
+        stream.writable().await?;
+        let sent = stream.try_io(Interest::WRITABLE, || {
+            let descriptors = [bridge.listener.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+            debug_assert!(fits, "the space is made for one descriptor");
+            let flags = SendFlags::NOSIGNAL;
+            Ok(sendmsg(stream, &[IoSlice::new(line)], &mut ancillary, flags)?)
+        });
+        match sent {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            sent => return sent,
+        }
+    }
+}
+
+/// Does what is asked. Commands run beside each other; everything else is quick.
+async fn listen(
+    bridge: &Rc<Bridge>,
+    mut read: OwnedReadHalf,
+    mut decoder: FrameDecoder,
+    answers: mpsc::Sender<Frame>,
+) -> Hangup {
+    let mut execs = JoinSet::new();
+    loop {
+        let frame = match next_frame(&mut read, &mut decoder).await {
+            Ok(frame) => frame,
+            Err(hangup) => return hangup,
+        };
+        while execs.try_join_next().is_some() {}
+        let ask = match Ask::of(&frame) {
+            Ok(ask) => ask,
+            Err(error) => return error.into(),
+        };
+        let answer = match ask {
+            Some(Ask::Exec(request)) => {
+                let Some(id) = frame.id else { continue };
+                if execs.len() >= MAX_EXECS {
+                    refused("too many commands run at once")
+                } else {
+                    let (bridge, answers) = (Rc::clone(bridge), answers.clone());
+                    execs.spawn_local(async move {
+                        let answer = bridge.exec(&request).await;
+                        if let Ok(frame) = answer.frame() {
+                            let _gone = answers.send(frame.answering(id)).await;
+                        }
+                    });
+                    continue;
+                }
+            }
+            Some(Ask::Hello(_)) => refused("this connection has said hello already"),
+            Some(Ask::Configure(config)) => bridge.configure(*config),
+            Some(Ask::Deliver { run, prompt }) => bridge.deliver(run, prompt),
+            Some(Ask::Interrupt { run }) => bridge.interrupt(run),
+            Some(Ask::Acknowledge { through }) => {
+                bridge.spool.acknowledge(through);
+                continue;
+            }
+            Some(Ask::Shutdown) => {
+                bridge.shut_down();
+                Answer::Done
+            }
+            // A newer server: it learns that it cannot have this from us.
+            None => refused(&format!("this bridge does not know {:?}", frame.kind)),
+        };
+        let Some(id) = frame.id else { continue };
+        match answer.frame() {
+            Ok(answer) => {
+                if answers.send(answer.answering(id)).await.is_err() {
+                    return Hangup::Gone(io::ErrorKind::BrokenPipe.into());
+                }
+            }
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+/// Sends answers and reports, each line whole.
+async fn speak(
+    mut write: OwnedWriteHalf,
+    mut answers: mpsc::Receiver<Frame>,
+    mut reader: Reader,
+    replaced: CancellationToken,
+) -> Hangup {
+    let mut outgoing = Vec::new();
+    loop {
+        outgoing.clear();
+        // Both are safe to give up half-way: a frame or a line is taken whole or not at all.
+        let taken = tokio::select! {
+            biased;
+            () = replaced.cancelled() => {
+                // So that it does not come back and take over in turn.
+                if let Ok(line) = Frame::new(REPLACED, &()).and_then(|frame| frame.encode()) {
+                    let _gone = write.try_write(&line);
+                }
+                return Hangup::Replaced;
+            }
+            Some(answer) = answers.recv() => answer.encode().map(|line| outgoing = line)
+                .map_err(Hangup::from),
+            lines = reader.next() => lines.map(|lines| wrap(lines, &mut outgoing))
+                .map_err(Hangup::from),
+        };
+        if let Err(hangup) = taken {
+            return hangup;
+        }
+        tokio::select! {
+            biased;
+            written = write.write_all(&outgoing) => if let Err(error) = written {
+                return error.into();
+            },
+            // A server that no longer reads must not keep its successor waiting.
+            () = replaced.cancelled() => return Hangup::Replaced,
+        }
+    }
+}
+
+/// Makes frames of the lines of a spool.
+fn wrap(lines: &[u8], outgoing: &mut Vec<u8>) {
+    for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        outgoing.extend_from_slice(br#"{"kind":"report","body":"#);
+        outgoing.extend_from_slice(line);
+        outgoing.extend_from_slice(b"}\n");
+    }
+}
+
+async fn next_frame<R>(read: &mut R, decoder: &mut FrameDecoder) -> Result<Frame, Hangup>
+where
+    R: tokio::io::AsyncRead + Unpin,
+{
+    let mut bytes = [0; 8 * 1024];
+    loop {
+        if let Some(frame) = decoder.next_frame()? {
+            return Ok(frame);
+        }
+        match read.read(&mut bytes).await? {
+            0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            count => decoder.push(&bytes[..count]),
+        }
+    }
+}
+
+fn refused(message: &str) -> Answer {
+    Answer::Refused { message: message.to_owned() }
+}

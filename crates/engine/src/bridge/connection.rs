@@ -1,0 +1,284 @@
+//! One connection to one bridge: the greeting, and then frames in both directions.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use ash_core::session::NumberedReport;
+use ash_protocol::{
+    Answer, Ask, Frame, FrameDecoder, FrameError, Hello, OURS, REPLACED, REPORT, Welcome,
+};
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, recvmsg,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+
+use super::report::Understanding;
+use crate::host::Reporter;
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How many questions may be open at once.
+const MAX_PENDING: usize = 1024;
+
+/// How many frames of an unknown kind a bridge may send before it is no longer listened to.
+const MAX_UNKNOWN: u64 = 10_000;
+
+/// Something to be asked, and where its answer is waited for.
+pub(super) struct Question {
+    pub(super) ask: Ask,
+    pub(super) reply: Option<oneshot::Sender<Answer>>,
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The stream closed; the bridge may be dead or not.
+    Closed,
+    /// The bridge listens to another server now.
+    Replaced,
+    /// Nobody wants to hear from it any more.
+    Unwanted,
+    /// What it sent cannot be trusted.
+    Misbehaved(String),
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("it could not be reached: {0}")]
+    Unreachable(#[from] io::Error),
+    #[error("it speaks another protocol: {0}")]
+    Foreign(String),
+}
+
+impl From<FrameError> for ConnectError {
+    fn from(error: FrameError) -> Self {
+        Self::Foreign(error.to_string())
+    }
+}
+
+/// A connection that has been greeted.
+pub(super) struct Connection {
+    stream: UnixStream,
+    decoder: FrameDecoder,
+    pub(super) welcome: Welcome,
+    /// Where the sandbox's requests to the model arrive.
+    pub(super) listener: TcpListener,
+}
+
+impl Connection {
+    /// Connects, and asks for every report after `after`.
+    pub(super) async fn open(path: &Path, after: u64) -> Result<Self, ConnectError> {
+        let mut stream = UnixStream::connect(path).await?;
+        let hello = Ask::Hello(Hello { versions: OURS, after }).frame()?.asking(0);
+        stream.write_all(&hello.encode()?).await?;
+        let mut decoder = FrameDecoder::default();
+        let mut descriptors = Vec::new();
+        let frame = loop {
+            if let Some(frame) = decoder.next_frame()? {
+                break frame;
+            }
+            let mut bytes = [0; 4096];
+            let count = receive(&stream, &mut bytes, &mut descriptors).await?;
+            if count == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            decoder.push(&bytes[..count]);
+        };
+        let welcome = match Answer::of(&frame)? {
+            Some(Answer::Welcome(welcome)) => welcome,
+            Some(Answer::Refused { message }) => return Err(ConnectError::Foreign(message)),
+            Some(Answer::Done | Answer::Executed(_)) | None => {
+                return Err(ConnectError::Foreign(format!("it answered {:?}", frame.kind)));
+            }
+        };
+        if !(OURS.oldest..=OURS.newest).contains(&welcome.version) {
+            return Err(ConnectError::Foreign(format!("it chose version {}", welcome.version)));
+        }
+        let descriptor = descriptors.pop().filter(|_| descriptors.is_empty());
+        let listener = descriptor
+            .ok_or_else(|| "it sent no listener".to_owned())
+            .and_then(as_listener)
+            .map_err(ConnectError::Foreign)?;
+        Ok(Self { stream, decoder, welcome, listener })
+    }
+
+    /// Passes reports on and questions back, until it ends.
+    pub(super) async fn run(
+        self,
+        understanding: &mut Understanding,
+        reporter: &Reporter,
+        questions: &mut mpsc::Receiver<Question>,
+    ) -> End {
+        let (read, write) = self.stream.into_split();
+        let pending = Pending::default();
+        tokio::select! {
+            biased;
+            end = listen(read, self.decoder, understanding, reporter, &pending) => end,
+            end = speak(write, questions, &pending) => end,
+        }
+    }
+}
+
+/// Who waits for which answer.
+#[derive(Default)]
+struct Pending(Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>);
+
+impl Pending {
+    fn wait(&self, id: u64, reply: oneshot::Sender<Answer>) {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|_, reply| !reply.is_closed());
+        if waiting.len() < MAX_PENDING {
+            waiting.insert(id, reply);
+        }
+    }
+
+    /// An answer to something that nobody asked is not passed on.
+    fn answer(&self, id: u64, answer: Answer) {
+        let reply = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        if let Some(reply) = reply {
+            let _gave_up = reply.send(answer);
+        }
+    }
+}
+
+async fn listen(
+    mut read: OwnedReadHalf,
+    mut decoder: FrameDecoder,
+    understanding: &mut Understanding,
+    reporter: &Reporter,
+    pending: &Pending,
+) -> End {
+    let mut bytes = vec![0; READ_BYTES];
+    let mut unknown = 0;
+    loop {
+        let mut reports = Vec::new();
+        let end = loop {
+            match decoder.next_frame() {
+                Ok(None) => break None,
+                Err(error) => break Some(End::Misbehaved(error.to_string())),
+                Ok(Some(frame)) => match take(frame, understanding, pending, &mut unknown) {
+                    Ok(report) => reports.extend(report),
+                    Err(end) => break Some(end),
+                },
+            }
+        };
+        // What came before the mistake counts.
+        if !reports.is_empty() && reporter.reported(reports).await.is_err() {
+            return End::Unwanted;
+        }
+        if let Some(end) = end {
+            return end;
+        }
+        match read.read(&mut bytes).await {
+            Ok(0) | Err(_) => return End::Closed,
+            Ok(count) => decoder.push(&bytes[..count]),
+        }
+    }
+}
+
+/// Deals with one frame of the bridge.
+fn take(
+    frame: Frame,
+    understanding: &mut Understanding,
+    pending: &Pending,
+    unknown: &mut u64,
+) -> Result<Option<NumberedReport>, End> {
+    let misbehaved = |error: &dyn std::fmt::Display| End::Misbehaved(error.to_string());
+    if frame.kind == REPORT {
+        let reported = frame.read().map_err(|error| misbehaved(&error))?;
+        return understanding.read(reported).map(Some).map_err(|error| misbehaved(&error));
+    }
+    if frame.kind == REPLACED {
+        return Err(End::Replaced);
+    }
+    match (Answer::of(&frame).map_err(|error| misbehaved(&error))?, frame.re) {
+        (Some(answer), Some(id)) => pending.answer(id, answer),
+        (Some(_), None) | (None, _) => {
+            *unknown += 1;
+            if *unknown > MAX_UNKNOWN {
+                return Err(End::Misbehaved("it sends nothing that is known here".to_owned()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+async fn speak(
+    mut write: OwnedWriteHalf,
+    questions: &mut mpsc::Receiver<Question>,
+    pending: &Pending,
+) -> End {
+    let mut last_id = 0;
+    while let Some(Question { ask, reply }) = questions.recv().await {
+        // What is too long to be asked is not: whoever waits sees that no answer comes.
+        let Ok(mut frame) = ask.frame() else { continue };
+        if let Some(reply) = reply {
+            last_id += 1;
+            pending.wait(last_id, reply);
+            frame = frame.asking(last_id);
+        }
+        let Ok(line) = frame.encode() else { continue };
+        if write.write_all(&line).await.is_err() {
+            return End::Closed;
+        }
+    }
+    End::Unwanted
+}
+
+/// Reads bytes and whatever descriptors come with them.
+async fn receive(
+    stream: &UnixStream,
+    bytes: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    loop {
+        stream.readable().await?;
+        let received = stream.try_io(Interest::READABLE, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut into = [IoSliceMut::new(bytes)];
+            let received = recvmsg(stream, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(received) = message {
+                    descriptors.extend(received);
+                }
+            }
+            Ok(received.bytes)
+        });
+        match received {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => return received,
+        }
+    }
+}
+
+/// Accepts only what a listener on the loopback can be: the proxy behind it adds a key.
+fn as_listener(descriptor: OwnedFd) -> Result<TcpListener, String> {
+    let is_listener = socket_domain(&descriptor).is_ok_and(|of| of == AddressFamily::INET)
+        && socket_type(&descriptor).is_ok_and(|of| of == SocketType::STREAM)
+        && socket_acceptconn(&descriptor).is_ok_and(|accepts| accepts);
+    if !is_listener {
+        return Err("what it sent is no listener".to_owned());
+    }
+    let listener = TcpListener::from(descriptor);
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    match address {
+        SocketAddr::V4(address) if address.ip().is_loopback() => {}
+        SocketAddr::V4(_) | SocketAddr::V6(_) => {
+            return Err(format!("its listener is not on the loopback: {address}"));
+        }
+    }
+    listener.set_nonblocking(true).map_err(|error| error.to_string())?;
+    Ok(listener)
+}

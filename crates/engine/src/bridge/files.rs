@@ -1,0 +1,213 @@
+//! Where the files of a sandbox are, and what they say about who is alive.
+//!
+//! ```text
+//!   data/sandboxes/<session>/workspace, home      what the agent sees and keeps
+//!   data/run/<session>.<incarnation>.spool        what it reported; locked while it lives
+//!   data/run/<session>.<incarnation>.sock         where it listens
+//!   data/run/<session>.<incarnation>.log          what it had to say about itself
+//! ```
+//!
+//! A spool that is locked belongs to a live sandbox. One that is free and has a heading belongs to
+//! a sandbox that lived, or was stopped before it could; it is never started again. See
+//! `docs/decisions/0009-the-bridge-and-its-spool.md`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use ash_core::id::SessionId;
+use ash_core::number::Incarnation;
+use ash_protocol::{HEADING_BYTES, Heading};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+
+use crate::host::SandboxRef;
+
+/// The directory of a host.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    data: PathBuf,
+}
+
+/// What a spool says about its sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// It was never started.
+    Unborn,
+    /// It runs; with its process number, once it has said so.
+    Alive(Option<u32>),
+    /// It lived, or was stopped before it could.
+    Dead,
+}
+
+/// A spool that is ours to hand to a bridge.
+pub(super) enum Begin {
+    /// Nobody had it.
+    Locked(File),
+    /// It is somebody's, or was.
+    Taken(Life),
+}
+
+impl Files {
+    pub(super) fn open(data: &Path) -> io::Result<Self> {
+        // Names of files may be long and the agent's process has another root: no surprises.
+        let data = std::path::absolute(data)?;
+        for dir in ["run", "sandboxes"] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(data.join(dir))?;
+        }
+        Ok(Self { data })
+    }
+
+    pub(super) fn workspace(&self, session: SessionId) -> PathBuf {
+        self.data.join("sandboxes").join(session.to_string()).join("workspace")
+    }
+
+    pub(super) fn home(&self, session: SessionId) -> PathBuf {
+        self.data.join("sandboxes").join(session.to_string()).join("home")
+    }
+
+    pub(super) fn make_directories(&self, session: SessionId) -> io::Result<()> {
+        for dir in [self.workspace(session), self.home(session)] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn spool(&self, sandbox: SandboxRef) -> PathBuf {
+        self.named(sandbox, "spool")
+    }
+
+    /// Opens the file for what a bridge says about itself.
+    pub(super) fn log(&self, sandbox: SandboxRef) -> io::Result<File> {
+        let path = self.named(sandbox, "log");
+        OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    }
+
+    /// Takes the lock of a spool that never belonged to anybody.
+    pub(super) fn begin(&self, sandbox: SandboxRef) -> io::Result<Begin> {
+        let spool = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(self.spool(sandbox))?;
+        match flock(&spool, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if spool.metadata()?.len() == 0 => Ok(Begin::Locked(spool)),
+            Ok(()) => Ok(Begin::Taken(Life::Dead)),
+            Err(Errno::WOULDBLOCK) => Ok(Begin::Taken(Life::Alive(pid_in(&spool)?))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) fn life(&self, sandbox: SandboxRef) -> io::Result<Life> {
+        let spool = match File::open(self.spool(sandbox)) {
+            Ok(spool) => spool,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Life::Unborn),
+            Err(error) => return Err(error),
+        };
+        match flock(&spool, FlockOperation::NonBlockingLockShared) {
+            Ok(()) if spool.metadata()?.len() == 0 => Ok(Life::Unborn),
+            Ok(()) => Ok(Life::Dead),
+            Err(Errno::WOULDBLOCK) => Ok(Life::Alive(pid_in(&spool)?)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sees to it that a sandbox that is not alive is never started.
+    pub(super) fn bury(&self, sandbox: SandboxRef) -> io::Result<()> {
+        let spool = match self.begin(sandbox)? {
+            Begin::Locked(spool) => spool,
+            Begin::Taken(Life::Dead) => OpenOptions::new().write(true).open(self.spool(sandbox))?,
+            Begin::Taken(_) => return Err(io::Error::other("it is alive")),
+        };
+        let heading = Heading { release: "stopped".to_owned(), pid: 0 };
+        spool.write_all_at(&heading.encode().map_err(io::Error::other)?, 0)?;
+        spool.set_len(HEADING_BYTES as u64)?;
+        for kind in ["sock", "log"] {
+            remove(&self.named(sandbox, kind))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is left of a sandbox that a later one has followed.
+    pub(super) fn forget(&self, sandbox: SandboxRef) -> io::Result<()> {
+        ["sock", "log", "spool"].into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
+    }
+
+    /// Every sandbox that has left a trace, in order.
+    pub(super) fn all(&self) -> io::Result<Vec<SandboxRef>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.data.join("run"))? {
+            let name = entry?.file_name();
+            let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(".spool")) else {
+                continue;
+            };
+            if let Some((session, incarnation)) = stem.rsplit_once('.')
+                && let (Ok(session), Ok(number)) = (session.parse(), incarnation.parse())
+            {
+                found.push(SandboxRef { session, incarnation: Incarnation::new(number) });
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    pub(super) fn of(&self, session: SessionId) -> io::Result<Vec<SandboxRef>> {
+        Ok(self.all()?.into_iter().filter(|sandbox| sandbox.session == session).collect())
+    }
+
+    /// Binds the socket of a sandbox that is about to start.
+    pub(super) fn bind(&self, sandbox: SandboxRef) -> io::Result<UnixListener> {
+        remove(&self.named(sandbox, "sock"))?;
+        let near = self.near()?;
+        UnixListener::bind(near.path(sandbox))
+    }
+
+    /// A way to name sockets that is short however deep the data lies: 108 bytes is all there is.
+    pub(super) fn near(&self) -> io::Result<Near> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Near(open(self.data.join("run"), flags, Mode::empty())?))
+    }
+
+    fn named(&self, sandbox: SandboxRef, kind: &str) -> PathBuf {
+        self.data.join("run").join(file_name(sandbox, kind))
+    }
+}
+
+/// The directory of the sockets, held open.
+pub(super) struct Near(OwnedFd);
+
+impl Near {
+    pub(super) fn path(&self, sandbox: SandboxRef) -> PathBuf {
+        let name = file_name(sandbox, "sock");
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd())).join(name)
+    }
+}
+
+fn file_name(sandbox: SandboxRef, kind: &str) -> String {
+    format!("{}.{}.{kind}", sandbox.session, sandbox.incarnation.get())
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The process number in the heading, if it is whole.
+fn pid_in(spool: &File) -> io::Result<Option<u32>> {
+    let mut bytes = vec![0; HEADING_BYTES];
+    let mut read = 0;
+    while read < bytes.len() {
+        match spool.read_at(&mut bytes[read..], read as u64)? {
+            0 => return Ok(None),
+            count => read += count,
+        }
+    }
+    Ok(Heading::decode(&bytes).ok().flatten().map(|heading| heading.pid).filter(|&pid| pid > 1))
+}

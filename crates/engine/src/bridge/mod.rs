@@ -1,0 +1,16 @@
+//! The engine's side of the bridge: starting one, talking to it, and believing little of it.
+//!
+//! [`PlainHost`] runs bridges as plain child processes, without a sandbox around them: for tests,
+//! and for `--dangerously-no-sandbox`. What it is built of does not depend on that: `files` says
+//! who is alive, `connection` talks to one bridge, `report` reads what it says, `leftover` reads
+//! what a dead one left behind.
+
+mod connection;
+mod files;
+mod leftover;
+mod plain;
+mod pump;
+mod report;
+mod tree;
+
+pub use plain::{Agent, Describe, Egress, EgressGuard, PlainHost, PlainOptions};

@@ -1,0 +1,120 @@
+//! Frames, as they are cut out of bytes and read.
+
+#![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
+
+mod decode;
+
+use ash_protocol::{Answer, Ask, Event, Frame, FrameDecoder, FrameError, Reported};
+use proptest::prelude::*;
+use serde_json::value::RawValue;
+
+/// Bytes that are mostly frames, so that more than the first check is reached.
+fn almost_frames() -> impl Strategy<Value = Vec<u8>> {
+    let line = prop_oneof![
+        Just(br#"{"kind":"hello","id":1,"body":{"versions":{"oldest":1,"newest":2},"after":9}}"#.to_vec()),
+        Just(br#"{"kind":"deliver","id":2,"body":{"run":"r","prompt":{"a": [1, 2]}}}"#.to_vec()),
+        Just(br#"{"kind":"report","body":{"position":3,"run":"r","kind":"text_delta","body":"x"}}"#.to_vec()),
+        Just(br#"{"kind":"report","body":{"position":18446744073709551615,"run":"","kind":"ended","body":{"how":{"failed":{"message":"no"}}}}}"#.to_vec()),
+        Just(br#"{"kind":"executed","re":7,"body":{"end":{"exited":1},"stdout":"","stderr":"","omitted_bytes":0}}"#.to_vec()),
+        prop::collection::vec(any::<u8>(), 0..60),
+        (0_usize..6000).prop_map(|length| vec![b'['; length]),
+    ];
+    let damage = (any::<prop::sample::Index>(), any::<u8>(), 0_u8..4);
+    prop::collection::vec((line, damage), 0..12).prop_map(|lines| {
+        let mut bytes = Vec::new();
+        for (mut line, (at, byte, how)) in lines {
+            if how == 0 && !line.is_empty() {
+                let at = at.index(line.len());
+                line[at] = byte;
+            }
+            bytes.extend(line);
+            bytes.push(b'\n');
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused_the_same_way_however_they_arrive(
+        bytes in prop_oneof![almost_frames(), prop::collection::vec(any::<u8>(), 0..10_000)],
+    ) {
+        decode::decode_everything(&bytes);
+    }
+}
+
+#[test]
+fn a_line_without_an_end_is_refused_before_it_fills_the_memory() {
+    let mut decoder = FrameDecoder::with_max(100);
+    decoder.push(&[b'x'; 100]);
+    assert!(decoder.next_frame().unwrap().is_none());
+    decoder.push(b"x");
+    assert!(matches!(decoder.next_frame(), Err(FrameError::TooLong { max: 100 })));
+}
+
+#[test]
+fn what_is_only_passed_through_is_kept_as_it_came() {
+    let prompt = r#"{"b" : 1.0, "a":[ 1e400, "\u0041" ], "b":2}"#;
+    let raw = RawValue::from_string(prompt.to_owned()).unwrap();
+    let line = Ask::Deliver { run: "r".to_owned(), prompt: raw }.frame().unwrap().encode().unwrap();
+    let mut decoder = FrameDecoder::default();
+    decoder.push(&line);
+    let frame = decoder.next_frame().unwrap().unwrap();
+    let Some(Ask::Deliver { prompt: kept, .. }) = Ask::of(&frame).unwrap() else { panic!() };
+    assert_eq!(kept.get(), prompt);
+}
+
+#[test]
+fn a_body_laid_out_over_several_lines_stays_on_one() {
+    let raw = RawValue::from_string("{\n  \"a\":\r\n \"x\\ny\"\n}".to_owned()).unwrap();
+    let line = Frame::new("deliver", &raw).unwrap().encode().unwrap();
+    assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1);
+    let mut decoder = FrameDecoder::default();
+    decoder.push(&line);
+    let body: serde_json::Value = decoder.next_frame().unwrap().unwrap().read().unwrap();
+    assert_eq!(body["a"], "x\ny");
+}
+
+#[test]
+fn a_kind_that_is_not_known_is_no_error() {
+    let mut decoder = FrameDecoder::default();
+    decoder.push(b"\n{\"kind\":\"dance\",\"id\":4,\"body\":{\"x\":1},\"tempo\":120}\n");
+    let frame = decoder.next_frame().unwrap().unwrap();
+    assert!(Ask::of(&frame).unwrap().is_none());
+    assert!(Answer::of(&frame).unwrap().is_none());
+}
+
+/// Lines that an earlier release has written are read for ever: never edit them, add new ones.
+#[test]
+fn reports_of_the_first_version_are_understood() {
+    let kinds: Vec<String> = include_str!("../fixtures/v1/reports.jsonl")
+        .lines()
+        .map(|line| {
+            let reported: Reported = serde_json::from_str(line).unwrap();
+            match reported.event().unwrap() {
+                Event::Begun => "begun".to_owned(),
+                Event::Phase { round, .. } => format!("phase {round}"),
+                Event::Retry { round } => format!("retry {round}"),
+                Event::TextDelta(text) | Event::ThinkingDelta(text) => text,
+                Event::Message(body) => body.get().to_owned(),
+                Event::Output { name, .. } => name,
+                Event::Ended { how, usage } => format!("{how:?} {}", usage.input_tokens),
+            }
+        })
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "begun",
+            "phase 1",
+            "hm",
+            "hi",
+            "retry 1",
+            r#"{"type":"assistant"}"#,
+            "transcript",
+            "EndTurn 12"
+        ]
+    );
+}
