@@ -12,10 +12,11 @@ use ash_core::failure::FailureCode;
 use ash_core::refusal::Refusal;
 
 /// Which of our crates each of our crates may name. Arrows point down only.
-const ARROWS: [(&str, &[&str]); 4] = [
+const ARROWS: [(&str, &[&str]); 5] = [
     ("ash-core", &[]),
     ("ash-store", &["ash-core"]),
     ("ash-engine", &["ash-core", "ash-store"]),
+    ("ash-server", &["ash-core", "ash-store", "ash-engine", "ash-protocol"]),
     ("ash-bench", &["ash-core", "ash-store", "ash-engine"]),
 ];
 
