@@ -1,0 +1,195 @@
+//! The only way out of a sandbox: its requests to the model, with the key added here.
+//!
+//! A sandbox's listener is accepted on by the server, so a request is known by the socket it came
+//! in on and nothing in it has to be believed. What it says of keys, cookies and hosts is dropped;
+//! where it goes is not its to say. Answers are passed on as they come, byte for byte.
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ash_engine::bridge::{Egress, EgressGuard};
+use ash_engine::host::SandboxRef;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::TryStreamExt as _;
+use tokio::task::JoinSet;
+
+/// How long a connection to the model's provider may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a sandbox may ask for.
+const ROUTES: [(Method, &str); 3] = [
+    (Method::POST, "/v1/messages"),
+    (Method::POST, "/v1/messages/count_tokens"),
+    (Method::GET, "/v1/models"),
+];
+
+/// What a request may carry on: what it is about, and nothing about who sends it.
+const PASSED_ON: [&str; 7] = [
+    "accept",
+    "anthropic-beta",
+    "anthropic-dangerous-direct-browser-access",
+    "anthropic-version",
+    "content-length",
+    "content-type",
+    "user-agent",
+];
+
+/// Belongs to one connection, not to what is sent over it.
+const HOP_BY_HOP: [HeaderName; 5] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::TRAILER,
+    header::UPGRADE,
+];
+
+/// A model key. It cannot be printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ModelKey(String);
+
+impl ModelKey {
+    /// Takes a key for its own.
+    pub fn new(key: String) -> Self {
+        Self(key)
+    }
+}
+
+impl fmt::Debug for ModelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ModelKey(..)")
+    }
+}
+
+/// Where the model's provider is, and what it wants to see.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Its address, such as `https://api.anthropic.com`.
+    pub base_url: String,
+    /// The key; nothing: requests are answered with an error that says so.
+    pub key: Option<ModelKey>,
+}
+
+/// Accepts what sandboxes ask of the model.
+#[derive(Clone)]
+pub struct ModelProxy {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: reqwest::Client,
+    upstream: Upstream,
+}
+
+impl ModelProxy {
+    /// A proxy to one provider.
+    pub fn new(upstream: Upstream) -> Result<Self, reqwest::Error> {
+        // One crypto provider for the whole process; whoever came first chose the same.
+        let _installed = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()?;
+        Ok(Self { shared: Arc::new(Shared { client, upstream }) })
+    }
+}
+
+impl Egress for ModelProxy {
+    fn serve(&self, sandbox: SandboxRef, listener: TcpListener) -> io::Result<EgressGuard> {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let app = Router::new().fallback(forward).with_state(Arc::clone(&self.shared));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            if let Err(error) = axum::serve(listener, app).await {
+                tracing::warn!(
+                    session.id = %sandbox.session,
+                    error = &error as &dyn std::error::Error,
+                    "the model is out of reach for session {}", sandbox.session,
+                );
+            }
+        });
+        // Dropped with its guard, a set ends its tasks.
+        Ok(Box::new(Mutex::new(tasks)))
+    }
+}
+
+/// Passes one request on.
+async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path();
+    if !ROUTES.iter().any(|(method, route)| *method == parts.method && *route == path) {
+        let message = format!("{} {path} is not open to a sandbox", parts.method);
+        return refusal(StatusCode::FORBIDDEN, "permission_error", &message);
+    }
+    let Some(ModelKey(key)) = &shared.upstream.key else {
+        let message = "the server has no key for the model: set ANTHROPIC_API_KEY";
+        return refusal(StatusCode::UNAUTHORIZED, "authentication_error", message);
+    };
+    let Ok(mut key) = HeaderValue::from_str(key) else {
+        let message = "the server's key for the model has characters that no key has";
+        return refusal(StatusCode::UNAUTHORIZED, "authentication_error", message);
+    };
+    key.set_sensitive(true);
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let url = format!("{}{path}{query}", shared.upstream.base_url.trim_end_matches('/'));
+    let sent = shared
+        .client
+        .request(parts.method, url)
+        .headers(passed_on(&parts.headers))
+        .header("x-api-key", key)
+        .body(reqwest::Body::wrap_stream(body.into_data_stream()))
+        .send()
+        .await;
+    match sent {
+        Ok(answer) => pass_back(answer),
+        Err(error) => {
+            let message = format!("the model's provider cannot be reached: {}", root_of(&error));
+            refusal(StatusCode::BAD_GATEWAY, "api_error", &message)
+        }
+    }
+}
+
+fn passed_on(headers: &HeaderMap) -> HeaderMap {
+    let wanted = headers.iter().filter(|(name, _)| PASSED_ON.contains(&name.as_str()));
+    wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn pass_back(answer: reqwest::Response) -> Response {
+    let status = answer.status();
+    let headers = answer.headers().clone();
+    let stream = answer.bytes_stream().map_err(io::Error::other);
+    let mut response = Response::new(Body::from_stream(stream));
+    *response.status_mut() = status;
+    for (name, value) in &headers {
+        if !HOP_BY_HOP.contains(name) && name != header::SET_COOKIE {
+            response.headers_mut().append(name, value.clone());
+        }
+    }
+    response
+}
+
+/// An error in the shape that the model's API has.
+fn refusal(status: StatusCode, kind: &str, message: &str) -> Response {
+    let body = serde_json::json!({
+        "type": "error",
+        "error": { "type": kind, "message": message },
+    });
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// The innermost cause: the outer ones name the address, which is nobody's business inside.
+fn root_of(error: &dyn std::error::Error) -> String {
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root.to_string()
+}

@@ -1,0 +1,151 @@
+//! From a request to a response: decide, record, answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use http_body_util::LengthLimitError;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use super::attempts::Attempts;
+use super::error::ApiError;
+use super::outcome::{Asked, Outcome, Replied, Rules, about, decide};
+use super::record::{Entry, Recorder};
+use super::script::Script;
+use super::{body, conversation::Conversation};
+
+/// What the real API takes at most.
+const MAX_BODY_BYTES: usize = 32 << 20;
+
+const HTML: &str = "<!doctype html>\n<html><head><title>Bad gateway</title></head>\
+    <body><h1>This is not the API</h1><p>The scripted model was told to answer so.</p></body></html>\n";
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) script: Option<Script>,
+    pub(crate) require_key: bool,
+    pub(crate) attempts: Attempts,
+    pub(crate) recorder: Recorder,
+    pub(crate) requests: AtomicU64,
+}
+
+/// Lets a handler close the connection that it answers on.
+#[derive(Clone, Default)]
+pub(crate) struct Connection(pub(crate) Arc<Notify>);
+
+/// Answers every request.
+pub(crate) async fn serve(
+    State(shared): State<Arc<Shared>>,
+    Extension(connection): Extension<Connection>,
+    request: Request,
+) -> Response {
+    let request_id = format!("req_script_{}", shared.requests.fetch_add(1, Ordering::Relaxed) + 1);
+    let (parts, body) = request.into_parts();
+    let (outcome, conversation, value, size) = match read(&parts.headers, body).await {
+        Ok(bytes) => {
+            let value: Option<Value> = serde_json::from_slice(&bytes).ok();
+            let rules = Rules {
+                script: shared.script.as_ref(),
+                require_key: shared.require_key,
+                attempts: &shared.attempts,
+            };
+            let asked = Asked {
+                method: &parts.method,
+                path: parts.uri.path(),
+                headers: &parts.headers,
+                body: value.as_ref(),
+            };
+            let (outcome, conversation) = decide(&rules, &asked);
+            (outcome, conversation, value.unwrap_or_default(), bytes.len())
+        }
+        Err(error) => (Outcome::Error(error), None::<Conversation>, Value::Null, 0),
+    };
+    shared.recorder.record(Entry {
+        path: parts.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+        headers: &parts.headers,
+        body: value,
+        size,
+        conversation: conversation.as_ref(),
+        answer: outcome.kind(),
+    });
+    let mut response = respond(outcome, &request_id, &connection).await;
+    let headers = response.headers_mut();
+    headers.insert("x-ash-scripted-model", HeaderValue::from_static("true"));
+    headers.insert(
+        "request-id",
+        HeaderValue::try_from(request_id).expect("the id is made of letters and digits"),
+    );
+    response
+}
+
+async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError> {
+    let too_large =
+        || ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Request exceeds the maximum size");
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if announced
+        .and_then(|value| value.parse().ok())
+        .is_some_and(|size: usize| size > MAX_BODY_BYTES)
+    {
+        return Err(too_large());
+    }
+    to_bytes(body, MAX_BODY_BYTES).await.map_err(|error| {
+        let is_limit =
+            std::error::Error::source(&error).is_some_and(|of| of.is::<LengthLimitError>());
+        if is_limit { too_large() } else { ApiError::invalid("the request body did not arrive") }
+    })
+}
+
+async fn respond(outcome: Outcome, request_id: &str, connection: &Connection) -> Response {
+    match outcome {
+        Outcome::About => text(StatusCode::OK, "text/plain; charset=utf-8", Body::from(about())),
+        Outcome::Json { answer: _, body } => json(StatusCode::OK, &body),
+        Outcome::Error(error) => {
+            let mut response = json(status(error.status), &error.body(request_id));
+            if let Some(seconds) = error.retry_after_secs {
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            }
+            response
+        }
+        Outcome::Html { status: of } => {
+            text(status(of), "text/html; charset=utf-8", Body::from(HTML))
+        }
+        Outcome::Hang => std::future::pending().await,
+        Outcome::Cut => {
+            connection.0.notify_one();
+            std::future::pending().await
+        }
+        Outcome::Reply(replied) => {
+            let Replied { reply, stream, trouble, is_mislabeled, .. } = *replied;
+            let (content_type, body) = if stream {
+                ("text/event-stream; charset=utf-8", body::streamed(reply, trouble))
+            } else {
+                ("application/json", body::whole(&reply, trouble))
+            };
+            let content_type = if is_mislabeled { "text/plain" } else { content_type };
+            let mut response = text(StatusCode::OK, content_type, body);
+            response
+                .headers_mut()
+                .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            response
+        }
+    }
+}
+
+fn status(status: u16) -> StatusCode {
+    StatusCode::from_u16(status).expect("the parser takes statuses from 200 to 599 only")
+}
+
+fn json(status: StatusCode, body: &Value) -> Response {
+    text(status, "application/json", Body::from(body.to_string()))
+}
+
+fn text(status: StatusCode, content_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
