@@ -86,6 +86,8 @@ pub struct PlainOptions {
     pub orphan_ttl: Duration,
     /// What agents are run with.
     pub describe: Describe,
+    /// The environment of the server, of which a bridge is given `PATH`, `LANG` and `TERM`.
+    pub environment: BTreeMap<String, String>,
     /// Who answers for the model.
     pub egress: Arc<dyn Egress>,
 }
@@ -343,6 +345,7 @@ impl Inner {
                 let log = self.files.log(sandbox).map_err(start_failed)?;
                 let mut child = Command::new(&self.options.bridge)
                     .env_clear()
+                    .envs(self.options.environment.iter().filter(|(name, _)| is_harmless(name)))
                     .env("HOME", self.files.home(sandbox.session))
                     .current_dir("/")
                     .stdin(Stdio::from(OwnedFd::from(control)))
@@ -453,7 +456,10 @@ impl Inner {
                 Life::Alive(Some(pid)) if tree::is_bridge(pid) => {
                     tree::signal_tree(pid, Signal::KILL);
                 }
-                Life::Alive(_) => {} // It is just coming up, or just going.
+                // It is just coming up, or just going, or it is no bridge at all.
+                Life::Alive(_) => {
+                    self.strays_are_gone(sandbox).map_err(|error| failed(attempted, error))?;
+                }
                 Life::Dead | Life::Unborn => {
                     if self.strays_are_gone(sandbox).map_err(|error| failed(attempted, error))? {
                         return Ok(());
@@ -520,6 +526,11 @@ impl Inner {
             Err(_elapsed) => Err(failed(attempted, "it did not answer in time")),
         }
     }
+}
+
+/// What may cross into a sandbox of the server's own environment.
+fn is_harmless(name: &str) -> bool {
+    matches!(name, "PATH" | "LANG" | "TERM")
 }
 
 fn death_by(status: ExitStatus) -> Death {

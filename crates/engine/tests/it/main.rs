@@ -5,5 +5,6 @@
 
 mod adversity;
 mod behaviour;
+mod bridges;
 mod simulation;
 mod support;
