@@ -4,7 +4,9 @@
 //! reports until the server has it on disk, and runs commands beside it ([`exec`]). It holds no key
 //! and speaks no TLS. Everything here is one thread; [`process`] says how children are kept.
 
+pub mod bridge;
 pub mod builtin;
+mod control;
 pub mod exec;
 pub mod process;
 pub mod reports;

@@ -1,3 +1,89 @@
-//! `ash-bridge`, the program inside the sandbox.
+//! `ash-bridge`, the program inside the sandbox. It is started by the server, which hands it a
+//! listening socket as standard input and the spool as standard output.
 
-fn main() {}
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ash_bridge::bridge::{self, Start};
+use ash_bridge::process::{self, Processes};
+use ash_bridge::spool::Spool;
+use ash_protocol::Heading;
+use rustix::net::sockopt::socket_acceptconn;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid};
+use rustix::stdio::{dup2_stdin, dup2_stdout};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::LocalSet;
+use tokio_util::sync::CancellationToken;
+
+fn main() -> ExitCode {
+    let argument = std::env::args_os().nth(1);
+    match argument.as_deref().map(|argument| argument.to_string_lossy()).as_deref() {
+        None => match run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("ash-bridge: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        Some("keep") => process::keep(),
+        Some("--version") => {
+            let said = writeln!(io::stdout(), "ash-bridge {}", env!("CARGO_PKG_VERSION"));
+            if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Some(other) => {
+            eprintln!("ash-bridge: {other:?} is not known; it is started by the server");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> io::Result<()> {
+    let (control, spool) = take_descriptors()?;
+    // A session of its own: what ends the server's terminal does not end this. As pid 1 it has one.
+    let _leader_already = setsid();
+    process::become_reaper()?;
+    // What the agent runs must not read our memory or take our descriptors.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let heading =
+        Heading { release: env!("CARGO_PKG_VERSION").to_owned(), pid: std::process::id() };
+    let spool = Spool::open(spool, &heading)?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    control.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let ending = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let start = Start {
+            control: tokio::net::UnixListener::from_std(control)?,
+            spool,
+            listener,
+            processes: Processes::new(PathBuf::from("/proc/self/exe")),
+            ending,
+        };
+        // Whatever ends it, its children end with it: their keepers see that it is gone.
+        tokio::select! {
+            ended = bridge::run(start) => ended,
+            _ = terminate.recv() => Ok(()),
+        }
+    })
+}
+
+/// Takes standard input and output for what they are, and puts nothing in their place, so that no
+/// child can inherit them.
+fn take_descriptors() -> io::Result<(UnixListener, File)> {
+    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    if !socket_acceptconn(&control).unwrap_or(false) {
+        let message = "standard input is not a listening socket; it is started by the server";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    let spool = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let nothing = OwnedFd::from(OpenOptions::new().read(true).write(true).open("/dev/null")?);
+    dup2_stdin(&nothing)?;
+    dup2_stdout(&nothing)?;
+    Ok((UnixListener::from(control), spool))
+}

@@ -1,0 +1,186 @@
+//! `kill -9` of engine, bridge and tool in every phase; then the next turn is asked what it remembers.
+
+use ash_core::entry::Entry;
+use ash_core::id::{RunId, SessionId};
+use ash_core::run::RunStatus;
+
+use crate::world::{World, kill, processes_mentioning, tenant, until};
+
+/// A run that is held in one phase until it is let go.
+struct Held {
+    name: &'static str,
+    prompt: &'static str,
+    /// What the log shows once it is there.
+    reached: fn(&Entry) -> bool,
+    /// A process that is its tool, if it has one.
+    tool: Option<&'static str>,
+}
+
+fn is_text(entry: &Entry) -> bool {
+    matches!(entry, Entry::TextDelta { .. })
+}
+
+fn is_tool_use(entry: &Entry) -> bool {
+    matches!(entry, Entry::Output { name, .. } if name == "tool_use")
+}
+
+fn is_coder_tool(entry: &Entry) -> bool {
+    matches!(entry, Entry::Output { name, body, .. } if name == "tool_use" && body.get().contains("bash"))
+}
+
+const PHASES: [Held; 3] = [
+    Held {
+        name: "streaming",
+        prompt: "Remember the heron.\n/hang after 3 times 1\n/say one two three four five",
+        reached: is_text,
+        tool: None,
+    },
+    Held {
+        name: "tools",
+        prompt: "Remember the heron.\n/bash touch begun; while [ ! -e go ]; do sleep 0.05; done; echo finished\n/say five",
+        reached: is_tool_use,
+        tool: Some("begun"),
+    },
+    Held {
+        name: "delegation",
+        prompt: "Remember the heron.\n/tool delegate_coder {\"task\": \"Wait.\\n/bash touch begun; while [ ! -e go ]; do sleep 0.05; done; echo finished\\n/say coded\"}\n/say five",
+        reached: is_coder_tool,
+        tool: Some("begun"),
+    },
+];
+
+async fn hold(world: &World, session: SessionId, held: &Held) -> RunId {
+    let accepted = world.prompt(session, held.prompt).await;
+    world
+        .log_until(session, |entry| entry.run() == Some(accepted.run) && (held.reached)(entry))
+        .await;
+    if held.tool.is_some() {
+        let begun = world.host.workspace(session).join("begun");
+        until("the tool has begun", || begun.exists());
+    }
+    accepted.run
+}
+
+fn let_go(world: &World, session: SessionId) {
+    std::fs::write(world.host.workspace(session).join("go"), "").unwrap();
+}
+
+async fn remembers(world: &World, session: SessionId, context: &str) {
+    let turn = world.say(session, "What do you remember?\n/recall").await;
+    assert_eq!(turn.status, RunStatus::Completed, "{context}: {turn:#?}");
+    assert!(turn.text().contains("Remember the heron."), "{context}: {}", turn.text());
+}
+
+#[tokio::test]
+async fn a_turn_outlives_its_engine_in_every_phase() {
+    for held in &PHASES {
+        let mut world = World::start().await;
+        let session = world.session().await;
+        let run = hold(&world, session, held).await;
+        world.kill_engine().await;
+        let_go(&world, session);
+        let log = world
+            .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
+            .await;
+        let record = world.engine.store().run(session, run).await.unwrap();
+        assert_eq!(record.status, RunStatus::Completed, "{}: {log:#?}", held.name);
+        let kinds: Vec<_> = log.iter().map(|entry| entry.entry.kind()).collect();
+        assert!(!kinds.contains(&"reports_lost"), "{}: {kinds:?}", held.name);
+        let said: String = log
+            .iter()
+            .filter_map(|entry| match &entry.entry {
+                Entry::TextDelta { delta, .. } => Some(delta.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert!(said.ends_with("five"), "{}: {said}", held.name);
+        remembers(&world, session, held.name).await;
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_comes_back_after_its_bridge_was_killed_in_every_phase() {
+    for held in &PHASES {
+        let world = World::start().await;
+        let session = world.session().await;
+        let run = hold(&world, session, held).await;
+        world.kill_bridge(session).await;
+        world
+            .log_until(session, |entry| matches!(entry, Entry::SessionFailed { .. }))
+            .await;
+        let record = world.engine.store().run(session, run).await.unwrap();
+        assert_eq!(record.status, RunStatus::Interrupted, "{}", held.name);
+        let home = world.host.home(session);
+        until("nothing of it is left", || processes_mentioning(home.as_os_str()).is_empty());
+        remembers(&world, session, held.name).await;
+        if held.tool.is_some() {
+            let sent = world.model.requests().pop().unwrap().body.to_string();
+            assert!(sent.contains("outcome unknown"), "{}: {sent}", held.name);
+        }
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn both_may_die_at_once() {
+    for held in &PHASES {
+        let mut world = World::start().await;
+        let session = world.session().await;
+        let run = hold(&world, session, held).await;
+        world.engine.abort().await;
+        world.kill_bridge(session).await;
+        world.kill_engine().await;
+        world
+            .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
+            .await;
+        let record = world.engine.store().run(session, run).await.unwrap();
+        assert_eq!(record.status, RunStatus::Interrupted, "{}", held.name);
+        remembers(&world, session, held.name).await;
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_killed_tool_is_told_to_the_model() {
+    for held in PHASES.iter().filter(|held| held.tool.is_some()) {
+        let world = World::start().await;
+        let session = world.session().await;
+        let run = hold(&world, session, held).await;
+        let home = world.host.home(session);
+        let shells = processes_mentioning(home.as_os_str());
+        let shells = shells.into_iter().filter(|pid| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.contains("begun")
+        });
+        shells.for_each(kill);
+        world
+            .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
+            .await;
+        let record = world.engine.store().run(session, run).await.unwrap();
+        assert_eq!(record.status, RunStatus::Completed, "{}", held.name);
+        let told = world.model.requests().iter().any(|request| {
+            let body = request.body.to_string();
+            body.contains("signal 9") || body.contains("killed")
+        });
+        assert!(told, "{}: the model was not told", held.name);
+        remembers(&world, session, held.name).await;
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_run_stays_cancelled_when_the_engine_dies_first() {
+    let mut world = World::start().await;
+    let session = world.session().await;
+    let run = hold(&world, session, &PHASES[1]).await;
+    world.engine.interrupt(&tenant(), session, None).await.unwrap();
+    world.kill_engine().await;
+    world
+        .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
+        .await;
+    let record = world.engine.store().run(session, run).await.unwrap();
+    assert_eq!(record.status, RunStatus::Cancelled);
+    remembers(&world, session, "after a cancel").await;
+    world.end().await;
+}

@@ -1,0 +1,298 @@
+//! Everything for real but the model: an engine on SQLite, bridges as plain children, the proxy that
+//! adds the key, and the scripted model behind it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use ash_core::entry::Entry;
+use ash_core::id::{AgentId, RunId, SessionId, TenantId};
+use ash_core::json::Json;
+use ash_core::policy::Policy;
+use ash_core::run::RunStatus;
+use ash_core::session::{IfBusy, LogEntry, Wake};
+use ash_core::time::Clock as _;
+use ash_engine::bridge::{Agent, PlainHost, PlainOptions};
+use ash_engine::host::SandboxRef;
+use ash_engine::{
+    Accepted, CreateSession, Engine, Followed, IdSource, Options, SandboxHost as _, SendPrompt,
+    SystemClock,
+};
+use ash_protocol::Limits;
+use ash_server::egress::{ModelKey, ModelProxy, Upstream};
+use ash_server::model::{self, Model};
+use ash_store::sqlite::SqliteStore;
+use ash_store::{NewAgentVersion, Settings, Store, StoreError};
+
+/// The key that only the proxy has.
+pub(crate) const KEY: &str = "sk-test-only-the-proxy-knows";
+
+pub(crate) struct World {
+    pub(crate) dir: PathBuf,
+    pub(crate) model: Model,
+    pub(crate) host: PlainHost,
+    pub(crate) engine: Engine,
+    pub(crate) limits: Limits,
+    _temp: Option<tempfile::TempDir>,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        Self::with_limits(Limits::default()).await
+    }
+
+    pub(crate) async fn with_limits(limits: Limits) -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().to_owned();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let model = Model::start(listener, model::Options::default()).unwrap();
+        let (engine, host) = engine(&dir, &model.url(), limits).await;
+        Self { dir, model, host, engine, limits, _temp: Some(temp) }
+    }
+
+    /// Lets the engine die where it is, and starts another one over the same files.
+    pub(crate) async fn kill_engine(&mut self) {
+        self.engine.abort().await;
+        self.host.abandon().await;
+        (self.engine, self.host) = engine(&self.dir, &self.model.url(), self.limits).await;
+    }
+
+    pub(crate) async fn session(&self) -> SessionId {
+        let create = CreateSession {
+            tenant: tenant(),
+            agent: "coder".parse().unwrap(),
+            settings: Settings {
+                title: None,
+                model: None,
+                metadata: BTreeMap::new(),
+                config: Json::of("none").unwrap(),
+            },
+            time_to_live: None,
+        };
+        let id = self.engine.create_session(create, None).await.unwrap().record.id;
+        self.engine.settled(&tenant(), id).await.unwrap();
+        id
+    }
+
+    pub(crate) async fn prompt(&self, session: SessionId, text: &str) -> Accepted {
+        self.prompt_json(session, Json::of(text).unwrap()).await
+    }
+
+    pub(crate) async fn prompt_json(&self, session: SessionId, content: Json) -> Accepted {
+        let prompt =
+            SendPrompt { content, if_busy: IfBusy::Queue, wake: Wake::Any, timeout: None };
+        self.engine.prompt(&tenant(), session, prompt, None).await.unwrap()
+    }
+
+    /// Sends a prompt and waits for its end.
+    pub(crate) async fn say(&self, session: SessionId, text: &str) -> Turn {
+        let accepted = self.prompt(session, text).await;
+        self.turn(session, accepted).await
+    }
+
+    /// Waits for the end of a run, and returns what the log says about it.
+    pub(crate) async fn turn(&self, session: SessionId, accepted: Accepted) -> Turn {
+        let log = self
+            .log_until(session, |entry| {
+                matches!(entry, Entry::RunEnded { run, .. } if *run == accepted.run)
+            })
+            .await;
+        let store = self.engine.store();
+        let record = store.run(session, accepted.run).await.unwrap();
+        let entries = log.into_iter().filter(|entry| entry.entry.run() == Some(accepted.run));
+        Turn { entries: entries.collect(), status: record.status, record }
+    }
+
+    /// Follows a log from its beginning until something is in it.
+    pub(crate) async fn log_until(
+        &self,
+        session: SessionId,
+        wanted: impl Fn(&Entry) -> bool,
+    ) -> Vec<LogEntry> {
+        let mut follower = self.engine.follow(&tenant(), session, None).await.unwrap();
+        let mut log = Vec::new();
+        loop {
+            match follower.next().await.unwrap() {
+                Followed::Entries(entries) => log.extend(entries),
+                other => panic!("{other:?} after {log:#?}"),
+            }
+            if log.iter().any(|entry| wanted(&entry.entry)) {
+                return log;
+            }
+        }
+    }
+
+    /// Waits until a run does this.
+    pub(crate) async fn until_output(&self, session: SessionId, run: RunId, wanted: &str) {
+        self.log_until(session, |entry| {
+            matches!(entry, Entry::Output { run: of, name, .. } if *of == run && name == wanted)
+        })
+        .await;
+    }
+
+    pub(crate) async fn until_text(&self, session: SessionId, run: RunId, wanted: &str) {
+        self.log_until(session, |entry| {
+            matches!(entry, Entry::TextDelta { run: of, delta } if *of == run && delta.contains(wanted))
+        })
+        .await;
+    }
+
+    /// The session's sandbox that is alive.
+    pub(crate) async fn sandbox(&self, session: SessionId) -> SandboxRef {
+        let alive = self.host.list().await.unwrap();
+        *alive.iter().find(|sandbox| sandbox.session == session).expect("it has a sandbox")
+    }
+
+    /// Kills the session's bridge with -9.
+    pub(crate) async fn kill_bridge(&self, session: SessionId) {
+        let pid = self.host.bridge_of(self.sandbox(session).await).expect("its bridge is alive");
+        kill(pid);
+    }
+
+    /// Ends everything, and sees that nothing is left.
+    pub(crate) async fn end(self) {
+        for sandbox in self.host.list().await.unwrap() {
+            self.host.stop(sandbox).await.unwrap();
+        }
+        self.engine.abort().await;
+        self.host.abandon().await;
+        self.model.shutdown().await;
+        let marker = self.dir.as_os_str().to_owned();
+        until("nothing is left", || processes_mentioning(&marker).is_empty());
+    }
+}
+
+/// What the log says about one run.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) entries: Vec<LogEntry>,
+    pub(crate) status: RunStatus,
+    pub(crate) record: ash_store::RunRecord,
+}
+
+impl Turn {
+    /// The text of the answer, without what was retracted.
+    pub(crate) fn text(&self) -> String {
+        let mut kept: Vec<(u64, &str)> = Vec::new();
+        for LogEntry { seq, entry, .. } in &self.entries {
+            match entry {
+                Entry::TextDelta { delta, .. } => kept.push((seq.get(), delta)),
+                Entry::RunRetry { discard_after_seq, .. } => {
+                    kept.retain(|(seq, _)| *seq <= discard_after_seq.get());
+                }
+                _ => {}
+            }
+        }
+        kept.into_iter().map(|(_, delta)| delta).collect()
+    }
+
+    pub(crate) fn outputs(&self, wanted: &str) -> Vec<serde_json::Value> {
+        let bodies = self.entries.iter().filter_map(|entry| match &entry.entry {
+            Entry::Output { name, body, .. } if name == wanted => Some(body.get()),
+            _ => None,
+        });
+        bodies.map(|body| serde_json::from_str(body).unwrap()).collect()
+    }
+
+    pub(crate) fn kinds(&self) -> Vec<&'static str> {
+        self.entries.iter().map(|entry| entry.entry.kind()).collect()
+    }
+}
+
+pub(crate) async fn engine(dir: &Path, model_url: &str, limits: Limits) -> (Engine, PlainHost) {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir.join("ash.db")).unwrap());
+    let agent = NewAgentVersion {
+        id: AgentId::from_parts(SystemClock.now(), [0; 10]),
+        tenant: tenant(),
+        name: "coder".parse().unwrap(),
+        definition: Json::of("an agent").unwrap(),
+        at: SystemClock.now(),
+    };
+    match store.agent(&tenant(), &agent.name).await {
+        Ok(_) => {}
+        Err(StoreError::NotFound(_)) => drop(store.deploy_agent(&agent).await.unwrap()),
+        Err(error) => panic!("{error}"),
+    }
+    let upstream =
+        Upstream { base_url: model_url.to_owned(), key: Some(ModelKey::new(KEY.to_owned())) };
+    let described = Agent {
+        runtime: "builtin".to_owned(),
+        model: "scripted".to_owned(),
+        env: BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]),
+        limits,
+    };
+    let host = PlainHost::open(PlainOptions {
+        data: dir.join("data"),
+        bridge: bridge_program(),
+        orphan_ttl: Duration::from_secs(60),
+        describe: Arc::new(move |_| described.clone()),
+        environment: std::env::vars().collect(),
+        egress: Arc::new(ModelProxy::new(upstream).unwrap()),
+    })
+    .unwrap();
+    let owner = store.next_owner().await.unwrap();
+    let engine = Engine::start(Options {
+        store,
+        host: Arc::new(host.clone()),
+        clock: Arc::new(SystemClock),
+        policy: Policy::default(),
+        ids: IdSource::unguessable(),
+        owner,
+    });
+    (engine, host)
+}
+
+pub(crate) fn tenant() -> TenantId {
+    TenantId::default_tenant()
+}
+
+/// The bridge beside the `ash` that is tested. `cargo test --workspace` has built it; whoever tests
+/// this crate alone may not have.
+pub(crate) fn bridge_program() -> PathBuf {
+    static BRIDGE: OnceLock<PathBuf> = OnceLock::new();
+    let beside = || {
+        let bridge = Path::new(env!("CARGO_BIN_EXE_ash")).with_file_name("ash-bridge");
+        if !bridge.exists() {
+            let build = ["build", "--quiet", "--package", "ash-bridge", "--bin", "ash-bridge"];
+            let built = Command::new(env!("CARGO")).args(build).status().unwrap();
+            assert!(built.success() && bridge.exists(), "build the workspace first");
+        }
+        bridge
+    };
+    BRIDGE.get_or_init(beside).clone()
+}
+
+/// Looks until it is so.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills a process of this test with -9.
+pub(crate) fn kill(pid: u32) {
+    let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    assert!(killed.success());
+}
+
+/// Every live process whose environment or command mentions something, but this one.
+pub(crate) fn processes_mentioning(marker: &std::ffi::OsStr) -> Vec<u32> {
+    let marker = marker.as_encoded_bytes();
+    let mentions = |pid: &u32| {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let is_dead = state.rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" Z"));
+        !is_dead
+            && ["environ", "cmdline"].iter().any(|file| {
+                std::fs::read(format!("/proc/{pid}/{file}")).is_ok_and(|content| {
+                    content.windows(marker.len()).any(|window| window == marker)
+                })
+            })
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| *pid != std::process::id()).filter(mentions).collect()
+}
