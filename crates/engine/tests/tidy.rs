@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 7] = [
 const PURE: [&str; 4] = ["serde", "serde_json", "thiserror", "uuid"];
 
 /// Crates that belong to one of ours alone.
-const PRIVATE: [(&str, &str); 1] = [("rusqlite", "ash-store")];
+const PRIVATE: [(&str, &str); 2] = [("rusqlite", "ash-store"), ("axum", "ash-server")];
 
 /// What a file may have at most.
 const MAX_LINES: usize = 500;

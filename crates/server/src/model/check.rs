@@ -45,7 +45,10 @@ fn message(index: usize, value: &Value, is_last: bool) -> Result<Message, ApiErr
     };
     let blocks = match &value["content"] {
         Value::String(text) if text.is_empty() => Vec::new(),
-        Value::String(text) => vec![Block::Text(text.clone())],
+        Value::String(text) => {
+            has_words(text)?;
+            vec![Block::Text(text.clone())]
+        }
         Value::Array(blocks) => blocks
             .iter()
             .enumerate()
@@ -77,21 +80,30 @@ fn read_block(index: usize, at: usize, value: &Value) -> Result<Block, ApiError>
     }
     let block = Block::read(value);
     match &block {
-        Block::Text(text) if text.is_empty() => {
-            Err(ApiError::invalid("messages: text content blocks must be non-empty"))
-        }
+        Block::Text(text) => has_words(text).map(|()| block),
         Block::ToolUse { id, .. } if id.is_empty() => missing("tool_use.id"),
         Block::ToolUse { name, .. } if name.is_empty() => missing("tool_use.name"),
         Block::ToolUse { .. } if !value["input"].is_object() => Err(ApiError::invalid(format!(
             "{place}.tool_use.input: Input should be a valid dictionary"
         ))),
         Block::ToolResult { id, .. } if id.is_empty() => missing("tool_result.tool_use_id"),
-        Block::Text(_)
-        | Block::ToolUse { .. }
+        Block::ToolUse { .. }
         | Block::ToolResult { .. }
         | Block::Thinking { .. }
         | Block::Other { .. } => Ok(block),
     }
+}
+
+fn has_words(text: &str) -> Result<(), ApiError> {
+    if text.is_empty() {
+        return Err(ApiError::invalid("messages: text content blocks must be non-empty"));
+    }
+    if text.trim().is_empty() {
+        return Err(ApiError::invalid(
+            "messages: text content blocks must contain non-whitespace text",
+        ));
+    }
+    Ok(())
 }
 
 /// Messages of one role that follow each other count as one, as they do for the real API.

@@ -149,3 +149,16 @@ fn text(status: StatusCode, content_type: &'static str, body: Body) -> Response 
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_does_not_say_its_size_is_limited_as_well() {
+        let largest = read(&HeaderMap::new(), Body::from(vec![b' '; MAX_BODY_BYTES])).await;
+        assert_eq!(largest.unwrap().len(), MAX_BODY_BYTES);
+        let larger = read(&HeaderMap::new(), Body::from(vec![b' '; MAX_BODY_BYTES + 1])).await;
+        assert_eq!(larger.unwrap_err().kind, "request_too_large");
+    }
+}

@@ -25,6 +25,8 @@ mod outcome;
 mod record;
 mod render;
 mod script;
+#[cfg(test)]
+mod test;
 
 use std::io;
 use std::net::SocketAddr;
@@ -39,7 +41,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use self::attempts::Attempts;
@@ -76,6 +78,7 @@ impl Default for Options {
 pub struct Model {
     addr: SocketAddr,
     shared: Arc<Shared>,
+    closing: Arc<Notify>,
     tasks: JoinSet<()>,
 }
 
@@ -94,8 +97,9 @@ impl Model {
             requests: AtomicU64::new(0),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, Arc::clone(&shared)));
-        Ok(Self { addr, shared, tasks })
+        let closing = Arc::new(Notify::new());
+        tasks.spawn(accept(listener, Arc::clone(&shared), Arc::clone(&closing)));
+        Ok(Self { addr, shared, closing, tasks })
     }
 
     /// Where it listens.
@@ -122,21 +126,26 @@ impl Model {
         self.shared.recorder.received(n).await;
     }
 
-    /// Stops serving. Connections are closed wherever they are.
+    /// Stops serving. Connections are closed wherever they are, and are so when this returns.
     pub async fn shutdown(mut self) {
-        self.tasks.shutdown().await;
+        self.closing.notify_one();
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<Shared>, closing: Arc<Notify>) {
     let router = Router::new().fallback(http::serve).with_state(shared);
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
     loop {
-        let slot = Arc::clone(&slots).acquire_owned().await;
+        let next = async { (Arc::clone(&slots).acquire_owned().await, listener.accept().await) };
+        let (slot, accepted) = tokio::select! {
+            biased;
+            () = closing.notified() => break,
+            next = next => next,
+        };
         while connections.try_join_next().is_some() {}
-        match listener.accept().await {
+        match accepted {
             Ok((stream, _)) => {
                 let router = router.clone();
                 connections.spawn(async move {
@@ -153,6 +162,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             }
         }
     }
+    connections.shutdown().await;
 }
 
 async fn serve(stream: TcpStream, router: Router) {

@@ -229,10 +229,10 @@ const MAX_SLOW: Duration = Duration::from_secs(3600);
 
 fn duration(rest: &str) -> Result<Duration, String> {
     let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-    let number = number(&rest[..rest.len() - unit.len()], "the duration")?;
-    let duration = match unit {
-        "ms" => Duration::from_millis(number),
-        "s" => Duration::from_secs(number),
+    let number = rest[..rest.len() - unit.len()].parse();
+    let duration = match (number, unit) {
+        (Ok(number), "ms") => Duration::from_millis(number),
+        (Ok(number), "s") => Duration::from_secs(number),
         _ => return Err(format!("`{rest}` is not a duration such as 50ms or 2s")),
     };
     if duration > MAX_SLOW { Err("is more than an hour".to_owned()) } else { Ok(duration) }

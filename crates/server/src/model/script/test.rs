@@ -64,11 +64,9 @@ fn a_step_that_is_wrong_says_why() {
 #[test]
 fn newlines_in_json_strings_survive_a_delegation() {
     let outer = r#"/tool delegate_coder {"task": "/bash ls\n/tool delegate_coder {\"task\": \"/say a\\n/say b\"}"}"#;
-    let task = |step: &Step| match step {
-        Step::Part(Part::Call(Call::Tool { input, .. })) => {
-            input["task"].as_str().unwrap().to_owned()
-        }
-        other => panic!("{other:?}"),
+    let task = |step: &Step| {
+        let Step::Part(Part::Call(Call::Tool { input, .. })) = step else { panic!("{step:?}") };
+        input["task"].as_str().unwrap().to_owned()
     };
     let inner = task(&steps(outer)[0]);
     assert_eq!(steps(&inner)[0], Step::Part(Part::Call(Call::Bash("ls".to_owned()))));
@@ -112,7 +110,7 @@ fn a_script_says_in_which_line_it_is_wrong() {
     assert_eq!(line_of("/say a"), "line 1: a step needs a `when` or `defaults` above it");
     assert_eq!(
         line_of("# a\n\nwhen any\n/slow x"),
-        "line 4: /slow: the duration must be a number, not ``"
+        "line 4: /slow: `x` is not a duration such as 50ms or 2s"
     );
     assert_eq!(line_of("when any\n/sya a"), "line 2: /sya is not a step");
     assert_eq!(line_of("when"), "line 1: `when` needs a condition; `when any` always applies");
