@@ -33,7 +33,8 @@ test: ## Every test (nextest where it is installed, else cargo test)
 	fi
 
 bench: ## Benchmarks against bare baselines, as ratios taken in one run
-	cargo run --release --quiet -p ash-bench
+	cargo build --release --quiet -p ash-bridge
+	cargo run --release --quiet -p ash-bench -- $(PART)
 
 demo: ## Kills a writer with -9 ten times and tells what survived
 	@cargo build --release --quiet -p ash-store --bin ash-kill-test

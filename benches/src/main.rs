@@ -6,6 +6,7 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark is a program that prints")]
 
+mod bridge;
 mod commits;
 mod figures;
 mod memory;
@@ -33,6 +34,9 @@ fn main() {
     }
     if wanted("recovery") {
         recovery::measure();
+    }
+    if wanted("bridge") {
+        bridge::measure();
     }
     if wanted("memory") {
         memory::measure();

@@ -19,7 +19,7 @@ const ARROWS: [(&str, &[&str]); 7] = [
     ("ash-store", &["ash-core"]),
     ("ash-engine", &["ash-core", "ash-protocol", "ash-store"]),
     ("ash-server", &["ash-core", "ash-protocol", "ash-store", "ash-engine"]),
-    ("ash-bench", &["ash-core", "ash-store", "ash-engine", "ash-server"]),
+    ("ash-bench", &["ash-core", "ash-protocol", "ash-store", "ash-engine", "ash-server"]),
 ];
 
 /// Everything that `core` may be built on: no runtime, no I/O, no randomness.

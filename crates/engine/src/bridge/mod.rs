@@ -7,10 +7,13 @@
 
 mod connection;
 mod files;
+mod kill;
 mod leftover;
+mod options;
 mod plain;
 mod pump;
 mod report;
 mod tree;
 
-pub use plain::{Agent, Describe, Egress, EgressGuard, PlainHost, PlainOptions};
+pub use options::{Agent, Describe, Egress, EgressGuard, PlainOptions};
+pub use plain::PlainHost;

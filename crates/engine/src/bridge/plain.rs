@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -19,17 +18,18 @@ use ash_core::failure::{Death, Failure, FailureCode};
 use ash_core::id::{RunId, SessionId};
 use ash_core::json::Json;
 use ash_core::number::{Incarnation, SpoolPosition};
-use ash_protocol::{Answer, Ask, Config, ExecRequest, ExecResult, Limits};
+use ash_protocol::{Answer, Ask, Config, ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
 use rustix::process::Signal;
 use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::connection::{ConnectError, Connection, Question};
 use super::files::{Begin, Files, Life};
+use super::options::{Agent, EgressGuard, PlainOptions};
 use super::pump::Pump;
 use super::report::Understanding;
 use super::tree;
@@ -49,48 +49,6 @@ const EXEC_MARGIN: Duration = Duration::from_secs(15);
 
 /// How long to wait between two looks.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// What an agent is run with.
-#[derive(Clone, Debug)]
-pub struct Agent {
-    /// The adapter: `builtin`.
-    pub runtime: String,
-    /// Which model it asks.
-    pub model: String,
-    /// What it and its session add to the environment of tools.
-    pub env: BTreeMap<String, String>,
-    /// What it must not exceed.
-    pub limits: Limits,
-}
-
-/// Says what a session's agent is run with.
-pub type Describe = Arc<dyn Fn(&SessionRecord) -> Agent + Send + Sync>;
-
-/// Serves what sandboxes ask of the model.
-pub trait Egress: Send + Sync + 'static {
-    /// Accepts on a sandbox's listener, until the guard is dropped.
-    fn serve(&self, sandbox: SandboxRef, listener: TcpListener) -> io::Result<EgressGuard>;
-}
-
-/// Dropped when a listener is not to be served any more.
-pub type EgressGuard = Box<dyn Send + Sync>;
-
-/// What a [`PlainHost`] needs.
-#[derive(Clone)]
-pub struct PlainOptions {
-    /// Where sandboxes and their files are.
-    pub data: PathBuf,
-    /// The bridge's program.
-    pub bridge: PathBuf,
-    /// How long a bridge waits for a server after its turn.
-    pub orphan_ttl: Duration,
-    /// What agents are run with.
-    pub describe: Describe,
-    /// The environment of the server, of which a bridge is given `PATH`, `LANG` and `TERM`.
-    pub environment: BTreeMap<String, String>,
-    /// Who answers for the model.
-    pub egress: Arc<dyn Egress>,
-}
 
 /// Runs sandboxes as plain children. Cheap to clone.
 #[derive(Clone)]
@@ -240,7 +198,8 @@ impl SandboxHost for PlainHost {
     }
 
     async fn freeze(&self, sandbox: SandboxRef) -> Result<(), HostError> {
-        self.0.signal(sandbox, "freeze a sandbox", Signal::STOP)
+        tree::signal_tree(self.0.live_bridge(sandbox, "freeze a sandbox")?, Signal::STOP);
+        Ok(())
     }
 
     async fn thaw(
@@ -249,7 +208,7 @@ impl SandboxHost for PlainHost {
         after: SpoolPosition,
         reporter: Reporter,
     ) -> Result<(), HostError> {
-        self.0.signal(sandbox, "thaw a sandbox", Signal::CONT)?;
+        tree::wake_tree(self.0.live_bridge(sandbox, "thaw a sandbox")?);
         self.attach(sandbox, after, reporter).await
     }
 
@@ -447,61 +406,6 @@ impl Inner {
         state.children.remove(&sandbox);
     }
 
-    /// Kills everything of a sandbox. Returns when nothing of it runs.
-    pub(super) async fn kill(&self, sandbox: SandboxRef) -> Result<(), HostError> {
-        let attempted = "stop a sandbox";
-        let deadline = Instant::now() + DEATH_TIMEOUT;
-        while Instant::now() < deadline {
-            match self.files.life(sandbox).map_err(|error| failed(attempted, error))? {
-                Life::Alive(Some(pid)) if tree::is_bridge(pid) => {
-                    tree::signal_tree(pid, Signal::KILL);
-                }
-                // It is just coming up, or just going, or it is no bridge at all.
-                Life::Alive(_) => {
-                    self.strays_are_gone(sandbox).map_err(|error| failed(attempted, error))?;
-                }
-                Life::Dead | Life::Unborn => {
-                    if self.strays_are_gone(sandbox).map_err(|error| failed(attempted, error))? {
-                        return Ok(());
-                    }
-                }
-            }
-            sleep(LOOK).await;
-        }
-        Err(failed(attempted, "something of it is still there"))
-    }
-
-    /// Kills what a dead sandbox left running; says whether there was nothing.
-    fn strays_are_gone(&self, sandbox: SandboxRef) -> io::Result<bool> {
-        let strays = tree::at_home(&self.files.home(sandbox.session));
-        // Looked at after the strays were found: what belongs to a later sandbox was locked before
-        // it was started, so it is seen here, and spared.
-        for other in self.files.of(sandbox.session)? {
-            if other > sandbox && matches!(self.files.life(other)?, Life::Alive(_)) {
-                return Ok(true);
-            }
-        }
-        for &stray in &strays {
-            tree::send(stray, Signal::KILL);
-        }
-        Ok(strays.is_empty())
-    }
-
-    fn signal(
-        &self,
-        sandbox: SandboxRef,
-        attempted: &'static str,
-        signal: Signal,
-    ) -> Result<(), HostError> {
-        match self.files.life(sandbox).map_err(|error| failed(attempted, error))? {
-            Life::Alive(Some(pid)) if tree::is_bridge(pid) => {
-                tree::signal_tree(pid, signal);
-                Ok(())
-            }
-            Life::Alive(_) | Life::Dead | Life::Unborn => Err(failed(attempted, "it is not there")),
-        }
-    }
-
     fn link(&self, sandbox: SandboxRef, attempted: &'static str) -> Result<Link, HostError> {
         let link = self.state().links.get(&sandbox).cloned();
         link.ok_or_else(|| failed(attempted, "it is not connected"))
@@ -559,7 +463,7 @@ fn unexpected(attempted: &'static str, answer: &Answer) -> HostError {
     }
 }
 
-fn failed(attempted: &'static str, detail: impl ToString) -> HostError {
+pub(super) fn failed(attempted: &'static str, detail: impl ToString) -> HostError {
     HostError { attempted, detail: detail.to_string() }
 }
 

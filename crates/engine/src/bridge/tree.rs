@@ -10,6 +10,14 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+/// Wakes everything below a bridge, and then the bridge: it must not find its children stopped, and
+/// take them for broken.
+pub(super) fn wake_tree(bridge: u32) {
+    for pid in descendants(bridge).into_iter().rev() {
+        send(pid, Signal::CONT);
+    }
+}
+
 /// Sends a signal to a bridge and everything below it, the bridge first, so that it starts nothing
 /// new; again until no new process turns up.
 pub(super) fn signal_tree(bridge: u32, signal: Signal) {

@@ -192,11 +192,11 @@ fn python() -> String {
 
 /// Why a session failed.
 fn failure(log: &[LogEntry]) -> (FailureCode, String) {
-    let failures = log.iter().filter_map(|entry| match &entry.entry {
+    let mut failures = log.iter().rev().filter_map(|entry| match &entry.entry {
         Entry::SessionFailed { failure } => Some((failure.code, failure.message.clone())),
         _ => None,
     });
-    failures.last().unwrap_or_else(|| panic!("nothing failed: {log:?}"))
+    failures.next().unwrap_or_else(|| panic!("nothing failed: {log:?}"))
 }
 
 fn text(log: &[LogEntry]) -> String {

@@ -80,7 +80,10 @@ async fn a_turn_outlives_its_engine_in_every_phase() {
         world.kill_engine().await;
         let_go(&world, session);
         let log = world
-            .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
+            .log_until(
+                session,
+                |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run),
+            )
             .await;
         let record = world.engine.store().run(session, run).await.unwrap();
         assert_eq!(record.status, RunStatus::Completed, "{}: {log:#?}", held.name);
@@ -106,16 +109,14 @@ async fn a_session_comes_back_after_its_bridge_was_killed_in_every_phase() {
         let session = world.session().await;
         let run = hold(&world, session, held).await;
         world.kill_bridge(session).await;
-        world
-            .log_until(session, |entry| matches!(entry, Entry::SessionFailed { .. }))
-            .await;
+        world.log_until(session, |entry| matches!(entry, Entry::SessionFailed { .. })).await;
         let record = world.engine.store().run(session, run).await.unwrap();
         assert_eq!(record.status, RunStatus::Interrupted, "{}", held.name);
         let home = world.host.home(session);
         until("nothing of it is left", || processes_mentioning(home.as_os_str()).is_empty());
         remembers(&world, session, held.name).await;
         if held.tool.is_some() {
-            let sent = world.model.requests().pop().unwrap().body.to_string();
+            let sent = world.requests().pop().unwrap().body.to_string();
             assert!(sent.contains("outcome unknown"), "{}: {sent}", held.name);
         }
         world.end().await;
@@ -132,7 +133,10 @@ async fn both_may_die_at_once() {
         world.kill_bridge(session).await;
         world.kill_engine().await;
         world
-            .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
+            .log_until(
+                session,
+                |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run),
+            )
             .await;
         let record = world.engine.store().run(session, run).await.unwrap();
         assert_eq!(record.status, RunStatus::Interrupted, "{}", held.name);
@@ -155,11 +159,14 @@ async fn a_killed_tool_is_told_to_the_model() {
         });
         shells.for_each(kill);
         world
-            .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
+            .log_until(
+                session,
+                |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run),
+            )
             .await;
         let record = world.engine.store().run(session, run).await.unwrap();
         assert_eq!(record.status, RunStatus::Completed, "{}", held.name);
-        let told = world.model.requests().iter().any(|request| {
+        let told = world.requests().iter().any(|request| {
             let body = request.body.to_string();
             body.contains("signal 9") || body.contains("killed")
         });
@@ -183,4 +190,62 @@ async fn a_cancelled_run_stays_cancelled_when_the_engine_dies_first() {
     assert_eq!(record.status, RunStatus::Cancelled);
     remembers(&world, session, "after a cancel").await;
     world.end().await;
+}
+
+/// Where the next test tells itself, as another process, what to do.
+const CHILD: &str = "TEST_ENGINE_OF";
+
+/// Not a test by itself: the engine that the next test kills with -9.
+#[tokio::test]
+async fn the_engine_of_another_process() {
+    let Some(asked) = std::env::var_os(CHILD) else { return };
+    let asked = asked.into_string().unwrap();
+    let (dir, url) = asked.split_once('|').unwrap();
+    let dir = std::path::PathBuf::from(dir);
+    let world = World::over(&dir, url).await;
+    let session = world.session().await;
+    let held = &PHASES[1];
+    let run = hold(&world, session, held).await;
+    let told = dir.join("told.tmp");
+    std::fs::write(&told, format!("{session}\n{run}")).unwrap();
+    std::fs::rename(&told, dir.join("told")).unwrap();
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn a_turn_outlives_a_server_process_that_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let model = ash_server::model::Model::start(listener, Default::default()).unwrap();
+    let url = model.url();
+    let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "kills::the_engine_of_another_process", "--nocapture"])
+        .env(CHILD, format!("{}|{url}", dir.path().display()))
+        .stdout(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let told = dir.path().join("told");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !told.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "the other process has ended");
+        assert!(std::time::Instant::now() < deadline, "the other process says nothing");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    child.start_kill().unwrap();
+    child.wait().await.unwrap();
+    let told = std::fs::read_to_string(told).unwrap();
+    let (session, run) = told.split_once('\n').unwrap();
+    let (session, run): (SessionId, RunId) = (session.parse().unwrap(), run.parse().unwrap());
+
+    let world = World::over(dir.path(), &url).await;
+    let_go(&world, session);
+    world
+        .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
+        .await;
+    let record = world.engine.store().run(session, run).await.unwrap();
+    assert_eq!(record.status, RunStatus::Completed);
+    remembers(&world, session, "another process").await;
+    world.end().await;
+    model.shutdown().await;
 }

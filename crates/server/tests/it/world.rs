@@ -22,7 +22,7 @@ use ash_engine::{
 };
 use ash_protocol::Limits;
 use ash_server::egress::{ModelKey, ModelProxy, Upstream};
-use ash_server::model::{self, Model};
+use ash_server::model::{self, Model, Recorded};
 use ash_store::sqlite::SqliteStore;
 use ash_store::{NewAgentVersion, Settings, Store, StoreError};
 
@@ -31,7 +31,8 @@ pub(crate) const KEY: &str = "sk-test-only-the-proxy-knows";
 
 pub(crate) struct World {
     pub(crate) dir: PathBuf,
-    pub(crate) model: Model,
+    pub(crate) model: Option<Model>,
+    url: String,
     pub(crate) host: PlainHost,
     pub(crate) engine: Engine,
     pub(crate) limits: Limits,
@@ -48,15 +49,33 @@ impl World {
         let dir = temp.path().to_owned();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let model = Model::start(listener, model::Options::default()).unwrap();
-        let (engine, host) = engine(&dir, &model.url(), limits).await;
-        Self { dir, model, host, engine, limits, _temp: Some(temp) }
+        let mut world = Self::of(&dir, &model.url(), limits).await;
+        world.model = Some(model);
+        world._temp = Some(temp);
+        world
+    }
+
+    /// Over files that are there, with a model that is somebody else's.
+    pub(crate) async fn over(dir: &Path, url: &str) -> Self {
+        Self::of(dir, url, Limits::default()).await
+    }
+
+    async fn of(dir: &Path, url: &str, limits: Limits) -> Self {
+        let (engine, host) = engine(dir, url, limits).await;
+        let url = url.to_owned();
+        Self { dir: dir.to_owned(), model: None, url, host, engine, limits, _temp: None }
+    }
+
+    /// What the model was sent so far.
+    pub(crate) fn requests(&self) -> Vec<Recorded> {
+        self.model.as_ref().expect("the model is ours").requests()
     }
 
     /// Lets the engine die where it is, and starts another one over the same files.
     pub(crate) async fn kill_engine(&mut self) {
         self.engine.abort().await;
         self.host.abandon().await;
-        (self.engine, self.host) = engine(&self.dir, &self.model.url(), self.limits).await;
+        (self.engine, self.host) = engine(&self.dir, &self.url, self.limits).await;
     }
 
     pub(crate) async fn session(&self) -> SessionId {
@@ -81,8 +100,7 @@ impl World {
     }
 
     pub(crate) async fn prompt_json(&self, session: SessionId, content: Json) -> Accepted {
-        let prompt =
-            SendPrompt { content, if_busy: IfBusy::Queue, wake: Wake::Any, timeout: None };
+        let prompt = SendPrompt { content, if_busy: IfBusy::Queue, wake: Wake::Any, timeout: None };
         self.engine.prompt(&tenant(), session, prompt, None).await.unwrap()
     }
 
@@ -95,9 +113,10 @@ impl World {
     /// Waits for the end of a run, and returns what the log says about it.
     pub(crate) async fn turn(&self, session: SessionId, accepted: Accepted) -> Turn {
         let log = self
-            .log_until(session, |entry| {
-                matches!(entry, Entry::RunEnded { run, .. } if *run == accepted.run)
-            })
+            .log_until(
+                session,
+                |entry| matches!(entry, Entry::RunEnded { run, .. } if *run == accepted.run),
+            )
             .await;
         let store = self.engine.store();
         let record = store.run(session, accepted.run).await.unwrap();
@@ -158,7 +177,9 @@ impl World {
         }
         self.engine.abort().await;
         self.host.abandon().await;
-        self.model.shutdown().await;
+        if let Some(model) = self.model {
+            model.shutdown().await;
+        }
         let marker = self.dir.as_os_str().to_owned();
         until("nothing is left", || processes_mentioning(&marker).is_empty());
     }
