@@ -1,1 +1,5 @@
 //! Commands.
+
+/// The environment of tools.
+#[derive(Clone, Debug, Default)]
+pub struct Env;

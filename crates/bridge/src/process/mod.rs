@@ -1,1 +1,5 @@
 //! Children.
+
+/// All children.
+#[derive(Clone, Debug, Default)]
+pub struct Processes;
