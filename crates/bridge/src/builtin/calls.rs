@@ -66,9 +66,9 @@ impl Agent<'_> {
         for (call, slot) in calls.iter().zip(slots) {
             let started = slot.started.get();
             let outcome = slot.outcome.into_inner().unwrap_or_else(|| match &ended {
-                _ if started => failed(INTERRUPTED),
-                Some(Ending::Interrupted) => failed("not run: interrupted by the user"),
-                _ => failed("not run: the run's limit was reached"),
+                _ if started => Outcome::error(INTERRUPTED),
+                Some(Ending::Interrupted) => Outcome::error("not run: interrupted by the user"),
+                _ => Outcome::error("not run: the run's limit was reached"),
             });
             if started && !slot.reported.get() {
                 self.report_result(call, &outcome).await;
@@ -154,11 +154,11 @@ impl Agent<'_> {
         self.ledger.book_calls(1);
         self.report_use(call, slot).await;
         let updated = match &call.input {
-            Input::Whole(input) => memory.update(input.get()).map_err(|why| failed(&why)),
+            Input::Whole(input) => memory.update(input.get()).map_err(Outcome::error),
             Input::Broken(text) => Err(broken(text)),
         };
         let outcome = match updated {
-            Ok(()) => succeeded("noted"),
+            Ok(()) => Outcome::text("noted"),
             Err(outcome) => outcome,
         };
         self.finish(call, slot, outcome).await;
@@ -195,7 +195,7 @@ impl Agent<'_> {
         let bytes = size(&outcome.content);
         let outcome = if bytes > MAX_RESULT_BYTES {
             let text = format!("the result was thrown away: it has {bytes} bytes");
-            Outcome { touched: outcome.touched, ..failed(&text) }
+            Outcome { touched: outcome.touched, ..Outcome::error(text) }
         } else {
             outcome
         };
@@ -222,18 +222,9 @@ impl Agent<'_> {
     }
 }
 
-pub(super) fn failed(text: &str) -> Outcome {
-    Outcome { is_error: true, ..succeeded(text) }
-}
-
-pub(super) fn succeeded(text: &str) -> Outcome {
-    let content = vec![json!({ "type": "text", "text": text })];
-    Outcome { content, is_error: false, touched: Vec::new() }
-}
-
 fn broken(text: &str) -> Outcome {
     let text = shortened(text, 200);
-    failed(&format!(
+    Outcome::error(format!(
         "not run: the input is not a JSON object, or the answer was cut before its end; it begins \
          with: {text:?}"
     ))

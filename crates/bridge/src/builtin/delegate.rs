@@ -11,7 +11,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::agent::{Agent, Bounds};
-use super::calls::{failed, offered, succeeded};
+use super::calls::offered;
 use super::context::{MAX_REQUEST_BYTES, Room};
 use super::conversation::Conversation;
 use super::memory::{Memory, Scope};
@@ -67,7 +67,7 @@ impl Agent<'_> {
         let task: Task = match serde_json::from_str(input.get()) {
             Ok(task) => task,
             Err(error) => {
-                return (failed(&format!("the task is not understood: {error}")), None);
+                return (Outcome::error(format!("the task is not understood: {error}")), None);
             }
         };
         let room = Room { tokens: self.bounds.context_tokens, bytes: MAX_REQUEST_BYTES };
@@ -81,7 +81,7 @@ impl Agent<'_> {
         let mut conversation = match opened {
             Ok(conversation) => conversation,
             Err(error) => {
-                return (failed(&format!("the coder could not be started: {error}")), None);
+                return (Outcome::error(format!("the coder could not be started: {error}")), None);
             }
         };
         let scope = Scope::Coder { delegation: id.to_owned() };
@@ -114,16 +114,19 @@ impl Agent<'_> {
         let ending = coder.run().await;
         let (said, memory) = (std::mem::take(&mut coder.last_text), coder.memory.in_words());
         let unfinished = |why: &str| {
-            failed(&format!("{why}\nIts last words: {said}\nIts working memory:\n{memory}"))
+            Outcome::error(format!("{why}\nIts last words: {said}\nIts working memory:\n{memory}"))
         };
         if let Err(error) = conversation.end(&ending) {
-            return (failed(&format!("the coder's work could not be recorded: {error}")), None);
+            return (
+                Outcome::error(format!("the coder's work could not be recorded: {error}")),
+                None,
+            );
         }
         match ending {
             Ending::EndTurn if said.trim().is_empty() => {
-                (succeeded("The coder finished without a word."), None)
+                (Outcome::text("The coder finished without a word."), None)
             }
-            Ending::EndTurn => (succeeded(&said), None),
+            Ending::EndTurn => (Outcome::text(said), None),
             Ending::MaxTurns => {
                 (unfinished("the coder did not finish within the rounds it has"), None)
             }

@@ -83,7 +83,6 @@ pub struct OpenError {
 }
 
 /// The runtime: a conversation, and what is needed to go on with it.
-#[derive(Debug)]
 pub struct Builtin {
     settings: Settings,
     client: Client,
@@ -101,8 +100,11 @@ impl Builtin {
         let room = Room { tokens: context, bytes: MAX_REQUEST_BYTES };
         let conversation =
             Conversation::open(&path, room).map_err(|source| OpenError { path, source })?;
-        let env = Env;
-        let (toolbox, notices) = Toolbox::open(settings.workspace.clone(), env, processes).await;
+        // What the bridge itself has in its environment is for its caller to put into the settings.
+        let (env, refused) = Env::new(&settings.home, None, None, None, &settings.env);
+        let (toolbox, problems) = Toolbox::open(settings.workspace.clone(), env, processes).await;
+        let refused = refused.iter().map(|name| format!("the variable {name} is not passed on"));
+        let notices = refused.chain(problems).collect();
         let client = Client::new(settings.endpoint, &settings.patience);
         Ok(Self { settings, client, toolbox, conversation, notices })
     }
