@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::builtin::model::Patience;
 use crate::builtin::{Builtin, Settings};
 use crate::control;
 use crate::exec::{self, Env};
@@ -48,6 +49,7 @@ pub(crate) struct Bridge {
     /// Where the agent's requests to the model arrive.
     pub(crate) listener: TcpListener,
     processes: Processes,
+    inherited: Inherited,
     config: OnceCell<Config>,
     configured: Notify,
     queue: mpsc::Sender<Delivery>,
@@ -67,6 +69,17 @@ struct Delivery {
     prompt: Box<RawValue>,
 }
 
+/// What tools are given of the bridge's own environment.
+#[derive(Clone, Debug, Default)]
+pub struct Inherited {
+    /// Where programs are.
+    pub path: Option<String>,
+    /// The language.
+    pub lang: Option<String>,
+    /// The terminal.
+    pub term: Option<String>,
+}
+
 /// What the bridge is started with.
 pub struct Start {
     /// Where servers connect.
@@ -77,18 +90,21 @@ pub struct Start {
     pub listener: TcpListener,
     /// How children are started.
     pub processes: Processes,
+    /// What they find in their environment.
+    pub inherited: Inherited,
     /// Ends the bridge.
     pub ending: CancellationToken,
 }
 
 /// Runs until told to end, until nobody comes, or until the spool cannot be written.
 pub async fn run(start: Start) -> io::Result<()> {
-    let Start { control, spool, listener, processes, ending } = start;
+    let Start { control, spool, listener, processes, inherited, ending } = start;
     let (queue, deliveries) = mpsc::channel(QUEUE_CAPACITY);
     let bridge = Rc::new(Bridge {
         spool,
         listener,
         processes: processes.clone(),
+        inherited,
         config: OnceCell::new(),
         configured: Notify::new(),
         queue,
@@ -106,7 +122,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         () = bridge.abandoned() => Ok(()),
         done = work(&bridge, deliveries) => done,
         never = accept(&bridge, control) => never,
-        () = process::reap(processes) => Ok(()),
+        () = process::reaper::reap(processes) => Ok(()),
     }
 }
 
@@ -163,13 +179,16 @@ async fn open(bridge: &Bridge) -> Result<Builtin, String> {
         return Err(format!("this bridge has no runtime {:?}", config.runtime));
     }
     let endpoint = bridge.listener.local_addr().map_err(|error| error.to_string())?;
+    let (env, refused_variables) = bridge.env(config);
     let settings = Settings {
         workspace: config.workspace.clone(),
         home: config.home.clone(),
-        env: config.env.clone(),
+        env,
+        refused_variables,
         model: config.model.clone(),
         limits: config.limits,
         endpoint,
+        patience: Patience::default(),
     };
     Builtin::open(settings, bridge.processes.clone())
         .await
@@ -258,8 +277,14 @@ impl Bridge {
         let Some(config) = self.config.get() else {
             return Answer::Refused { message: "this bridge is not configured yet".to_owned() };
         };
-        let (env, _refused) = Env::for_config(&config.home, &config.env);
+        let (env, _refused) = self.env(config);
         Answer::Executed(exec::run(&self.processes, request, &env, &config.workspace).await)
+    }
+
+    /// What everything that is run here finds in its environment.
+    fn env(&self, config: &Config) -> (Env, Vec<String>) {
+        let Inherited { path, lang, term } = &self.inherited;
+        Env::new(&config.home, path.as_deref(), lang.as_deref(), term.as_deref(), &config.env)
     }
 
     /// Makes the caller the connection that counts. The token says when it no longer does.

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ash_bridge::bridge::{self, Start};
+use ash_bridge::bridge::{self, Inherited, Start};
 use ash_bridge::process::{self, Processes};
 use ash_bridge::spool::Spool;
 use ash_protocol::Heading;
@@ -63,6 +63,7 @@ fn run() -> io::Result<()> {
             spool,
             listener,
             processes: Processes::new(PathBuf::from("/proc/self/exe")),
+            inherited: inherited(),
             ending,
         };
         // Whatever ends it, its children end with it: their keepers see that it is gone.
@@ -71,6 +72,12 @@ fn run() -> io::Result<()> {
             _ = terminate.recv() => Ok(()),
         }
     })
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is where the program starts")]
+fn inherited() -> Inherited {
+    let of = |name| std::env::var(name).ok();
+    Inherited { path: of("PATH"), lang: of("LANG"), term: of("TERM") }
 }
 
 /// Takes standard input and output for what they are, and puts nothing in their place, so that no

@@ -1,0 +1,257 @@
+//! A conversation that survives the process: every message is on disk before the next step depends
+//! on it.
+//!
+//! The file has it all, one message to a line; memory has what is still sent to the model. A crash
+//! can leave three things behind, and each is put right before anything is sent: half a line (see
+//! [`Journal`]), a tool that was called and has no result, and a turn without an end. The last two
+//! are told to the model, because only it can find out what really happened.
+
+use std::io;
+use std::path::Path;
+
+use ash_protocol::Ending;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::context::{self, Room};
+use super::delegate::DELEGATE_CODER;
+use super::journal::{Journal, Repair};
+use super::memory::{Memory, Remembered};
+use super::message::{Block, Message, Role};
+
+const VERSION: u32 = 1;
+
+const UNKNOWN_OUTCOME: &str = "outcome unknown: the process ended before this tool's result was \
+                               recorded; it may or may not have taken effect. Check before \
+                               repeating it.";
+
+/// How often, while a file is read, what is held is brought down to what will be sent: each time
+/// it has grown by this.
+const LOAD_STEP_BYTES: usize = 8 * 1024 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Conversation {
+    journal: Journal,
+    run: String,
+    turns: u64,
+    previous: Previous,
+    messages: Vec<Message>,
+    left_out: u64,
+    memory: Memory,
+    coder: Option<Remembered>,
+    repair: Repair,
+}
+
+/// How the turn before this one ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Previous {
+    Ended,
+    Interrupted,
+    CutOff,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[expect(dead_code, reason = "a line without a version is none of ours")]
+    v: u32,
+    run: Option<String>,
+    turn: Option<u64>,
+    message: Option<Box<RawValue>>,
+    memory: Option<Box<RawValue>>,
+    turn_end: Option<u64>,
+    how: Option<String>,
+}
+
+#[derive(Serialize)]
+struct NewLine<'a> {
+    v: u32,
+    run: &'a str,
+    #[serde(flatten)]
+    what: What<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum What<'a> {
+    Message { turn: u64, message: &'a Message },
+    Memory { turn: u64, memory: &'a Remembered },
+    End { turn_end: u64, how: &'a str },
+}
+
+impl Conversation {
+    /// Reads a conversation back, as far as there is room for it, and repairs it.
+    pub(super) fn open(path: &Path, room: Room) -> io::Result<Self> {
+        let mut loaded = Loaded::default();
+        let (journal, repair) = Journal::open(path, |line| loaded.take(line, room))?;
+        let Loaded { run, turns, previous, messages, left_out, memory, coder, .. } = loaded;
+        let previous = previous.unwrap_or(Previous::Ended);
+        let mut conversation =
+            Self { journal, run, turns, previous, messages, left_out, memory, coder, repair };
+        conversation.answer_dangling()?;
+        Ok(conversation)
+    }
+
+    /// Begins a turn with a prompt, and tells the model if the one before has no end.
+    pub(super) fn begin(&mut self, run: &str, mut prompt: Vec<Block>) -> io::Result<()> {
+        self.answer_dangling()?;
+        run.clone_into(&mut self.run);
+        self.turns += 1;
+        let note = match self.previous {
+            Previous::Ended => None,
+            Previous::Interrupted => Some("[The user interrupted the previous turn.]"),
+            Previous::CutOff => Some("[The previous turn was cut off before it finished.]"),
+        };
+        if let Some(note) = note {
+            prompt.insert(0, Block::text(note));
+        }
+        self.push(Message { role: Role::User, blocks: prompt })?;
+        self.previous = Previous::CutOff;
+        Ok(())
+    }
+
+    /// Adds a message. It is on disk when this returns. One that says nothing is not added: no
+    /// model takes it.
+    pub(super) fn push(&mut self, message: Message) -> io::Result<()> {
+        if message.blocks.is_empty() {
+            return Ok(());
+        }
+        self.write(What::Message { turn: self.turns, message: &message })?;
+        self.journal.sync()?;
+        self.messages.push(message);
+        Ok(())
+    }
+
+    /// Notes a memory. It is on disk with the next message: nothing depends on it before.
+    pub(super) fn remember(&mut self, remembered: Remembered) -> io::Result<()> {
+        self.write(What::Memory { turn: self.turns, memory: &remembered })?;
+        if remembered.is_main() {
+            self.memory = remembered.memory;
+        } else {
+            self.coder = Some(remembered);
+        }
+        Ok(())
+    }
+
+    /// Ends the turn.
+    pub(super) fn end(&mut self, ending: &Ending) -> io::Result<()> {
+        let (how, previous) = match ending {
+            Ending::EndTurn => ("end_turn", Previous::Ended),
+            Ending::MaxTurns => ("max_turns", Previous::Ended),
+            Ending::Budget => ("budget", Previous::Ended),
+            Ending::Quota => ("quota", Previous::CutOff),
+            Ending::Interrupted => (INTERRUPTED, Previous::Interrupted),
+            Ending::Failed { .. } => (FAILED, Previous::CutOff),
+        };
+        self.previous = previous;
+        self.write(What::End { turn_end: self.turns, how })?;
+        self.journal.sync()
+    }
+
+    pub(super) fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// How many messages are in the file but are no longer sent.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Brings what is sent down to the room there is.
+    pub(super) fn trim(&mut self, room: Room) -> Option<context::Trimmed> {
+        let trimmed = context::fit(&mut self.messages, room)?;
+        self.left_out += trimmed.dropped_messages;
+        Some(trimmed)
+    }
+
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What was repaired, once.
+    pub(super) fn take_repair(&mut self) -> Option<Repair> {
+        let repair = std::mem::take(&mut self.repair);
+        (repair != Repair::default()).then_some(repair)
+    }
+
+    /// The file's size and hash, and how many turns are in it.
+    pub(super) fn fingerprint(&self) -> (u64, String, u64) {
+        let (bytes, hash) = self.journal.fingerprint();
+        (bytes, hash, self.turns)
+    }
+
+    /// Answers tools that were called when the process ended.
+    fn answer_dangling(&mut self) -> io::Result<()> {
+        let Some(last) = self.messages.last().filter(|last| last.role == Role::Assistant) else {
+            return Ok(());
+        };
+        let answer = |id: &std::rc::Rc<str>| match &self.coder {
+            Some(coder) if coder.is_of(id) && !coder.memory.is_empty() => Block::error_result(
+                id,
+                &format!(
+                    "{UNKNOWN_OUTCOME}\nThe coder's working memory, as of {DELEGATE_CODER}'s last \
+                     step:\n{}",
+                    coder.memory.in_words()
+                ),
+            ),
+            _ => Block::error_result(id, UNKNOWN_OUTCOME),
+        };
+        let blocks = last.calls().map(answer).collect();
+        self.push(Message { role: Role::User, blocks })
+    }
+
+    fn write(&mut self, what: What<'_>) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&NewLine { v: VERSION, run: &self.run, what })?;
+        line.push(b'\n');
+        self.journal.append(&line)
+    }
+}
+
+const INTERRUPTED: &str = "interrupted";
+const FAILED: &str = "failed";
+
+/// What was read so far.
+#[derive(Default)]
+struct Loaded {
+    run: String,
+    turns: u64,
+    previous: Option<Previous>,
+    messages: Vec<Message>,
+    left_out: u64,
+    memory: Memory,
+    coder: Option<Remembered>,
+    grown_bytes: usize,
+}
+
+impl Loaded {
+    fn take(&mut self, line: Line, room: Room) {
+        if let Some(run) = line.run {
+            self.run = run;
+        }
+        self.turns = self.turns.max(line.turn.unwrap_or(0));
+        if let Some(message) = line.message.as_deref().and_then(Message::read) {
+            self.previous = Some(Previous::CutOff);
+            self.grown_bytes += message.bytes();
+            self.messages.push(message);
+            if self.grown_bytes > LOAD_STEP_BYTES {
+                self.grown_bytes = 0;
+                let trimmed = context::fit(&mut self.messages, room);
+                self.left_out += trimmed.map_or(0, |trimmed| trimmed.dropped_messages);
+            }
+        }
+        if let Some(memory) = line.memory {
+            match serde_json::from_str::<Remembered>(memory.get()) {
+                Ok(remembered) if remembered.is_main() => self.memory = remembered.memory,
+                Ok(remembered) => self.coder = Some(remembered),
+                Err(_) => {}
+            }
+        }
+        if let Some(turn) = line.turn_end {
+            self.turns = self.turns.max(turn);
+            self.previous = Some(match line.how.as_deref() {
+                Some(INTERRUPTED) => Previous::Interrupted,
+                Some(FAILED | "quota") => Previous::CutOff,
+                _ => Previous::Ended,
+            });
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! An answer, put together from the events of its stream.
+//!
+//! Blocks, deltas and events that are not known here are passed over; a block that is not known is
+//! kept as it came, because the provider may want it back.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::failure::Failure;
+use super::sse::SseEvent;
+use crate::builtin::message::{Block, Content, Kind};
+
+/// What a model said.
+#[derive(Debug, Default)]
+pub struct Answer {
+    id: String,
+    model: String,
+    /// Why it stopped, in its own word.
+    pub stop_reason: Option<String>,
+    /// What it has consumed so far.
+    pub tokens: Tokens,
+    parts: Vec<(u64, Part)>,
+}
+
+/// Tokens, as the API counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tokens {
+    /// Sent, and neither written to the cache nor read from it.
+    #[serde(default, rename = "input_tokens")]
+    pub input: u64,
+    /// Written by the model.
+    #[serde(default, rename = "output_tokens")]
+    pub output: u64,
+    /// Sent, and written to the cache.
+    #[serde(default, rename = "cache_creation_input_tokens")]
+    pub cache_creation: u64,
+    /// Read from the cache.
+    #[serde(default, rename = "cache_read_input_tokens")]
+    pub cache_read: u64,
+}
+
+/// A call of a tool.
+#[derive(Debug)]
+pub struct Call {
+    /// What its result must name.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// What it is given.
+    pub input: Input,
+}
+
+/// What a tool is given.
+#[derive(Debug)]
+pub enum Input {
+    /// A JSON object.
+    Whole(Box<RawValue>),
+    /// Something else, or the beginning of something.
+    Broken(String),
+}
+
+/// What one event added.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Text(String),
+    Thinking(String),
+    Nothing,
+    Done,
+}
+
+#[derive(Debug)]
+enum Part {
+    Text(String),
+    Thinking { thinking: String, signature: String },
+    ToolUse { id: String, name: String, input: Box<RawValue>, json: String },
+    Opaque { start: Box<RawValue>, json: String },
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(rename = "type", default, borrow)]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    index: u64,
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    delta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    usage: Option<Counted>,
+}
+
+/// Counts that replace what was counted before, where they are there at all.
+#[derive(Default, Deserialize)]
+struct Counted {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Whole<'a> {
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    model: String,
+    #[serde(default, borrow)]
+    content: Vec<&'a RawValue>,
+    stop_reason: Option<String>,
+    #[serde(default)]
+    usage: Counted,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Start {
+    #[serde(rename = "type")]
+    kind: String,
+    id: String,
+    name: String,
+    text: String,
+    thinking: String,
+    signature: String,
+    input: Option<Box<RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Delta {
+    #[serde(rename = "type")]
+    kind: String,
+    text: String,
+    thinking: String,
+    signature: String,
+    partial_json: String,
+    stop_reason: Option<String>,
+}
+
+impl Answer {
+    /// Takes one event of the stream.
+    pub(super) fn take(&mut self, event: &SseEvent) -> Result<Step, Failure> {
+        let garbled = |_| Failure::Cut("the model's answer is garbled".to_owned());
+        let text = std::str::from_utf8(&event.data)
+            .map_err(|_| Failure::Cut("the model's answer is not text".to_owned()))?;
+        let wire: Wire<'_> = serde_json::from_str(text).map_err(garbled)?;
+        let kind = if wire.kind.is_empty() { event.name.as_str() } else { &wire.kind };
+        match kind {
+            "message_start" => {
+                if let Some(message) = wire.message {
+                    self.begin(serde_json::from_str(message.get()).map_err(garbled)?);
+                }
+            }
+            "content_block_start" => {
+                if let Some(start) = wire.content_block {
+                    return self.start(wire.index, start).map_err(garbled);
+                }
+            }
+            "content_block_delta" => {
+                if let Some(delta) = wire.delta {
+                    let delta = serde_json::from_str(delta.get()).map_err(garbled)?;
+                    return Ok(self.add(wire.index, delta));
+                }
+            }
+            "message_delta" => {
+                if let Some(delta) = wire.delta {
+                    let delta: Delta = serde_json::from_str(delta.get()).map_err(garbled)?;
+                    self.stop_reason = delta.stop_reason.or(self.stop_reason.take());
+                }
+                self.count(wire.usage.unwrap_or_default());
+            }
+            "message_stop" => return Ok(Step::Done),
+            "error" => {
+                let error = wire.error.map_or("null", RawValue::get);
+                return Err(Failure::of_error(error.as_bytes()));
+            }
+            // Pings, the ends of blocks, and what a newer API says besides.
+            _ => {}
+        }
+        Ok(Step::Nothing)
+    }
+
+    /// Takes a whole message that came without a stream, and says which texts are in it.
+    pub(super) fn take_whole(&mut self, body: &str) -> Option<Vec<Step>> {
+        let whole: Whole<'_> = serde_json::from_str(body).ok()?;
+        let content = whole.content.clone();
+        self.begin(whole);
+        let steps = content.into_iter().zip(0..).map(|(block, index)| self.start(index, block));
+        steps.collect::<Result<_, _>>().ok()
+    }
+
+    fn begin(&mut self, whole: Whole<'_>) {
+        (self.id, self.model, self.stop_reason) = (whole.id, whole.model, whole.stop_reason);
+        self.count(whole.usage);
+    }
+
+    fn count(&mut self, counted: Counted) {
+        let tokens = &mut self.tokens;
+        tokens.input = counted.input_tokens.unwrap_or(tokens.input);
+        tokens.output = counted.output_tokens.unwrap_or(tokens.output);
+        tokens.cache_creation =
+            counted.cache_creation_input_tokens.unwrap_or(tokens.cache_creation);
+        tokens.cache_read = counted.cache_read_input_tokens.unwrap_or(tokens.cache_read);
+    }
+
+    fn start(&mut self, index: u64, raw: &RawValue) -> Result<Step, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Typed<'a> {
+            #[serde(rename = "type", borrow)]
+            kind: Cow<'a, str>,
+        }
+        let Typed { kind } = serde_json::from_str(raw.get())?;
+        let opaque = || Part::Opaque { start: raw.to_owned(), json: String::new() };
+        let (part, step) = match &*kind {
+            "text" | "thinking" | "tool_use" => {
+                let start: Start = serde_json::from_str(raw.get())?;
+                match start.kind.as_str() {
+                    "text" => {
+                        let step = Step::Text(start.text.clone());
+                        (Part::Text(start.text), step)
+                    }
+                    "thinking" => {
+                        let step = Step::Thinking(start.thinking.clone());
+                        let Start { thinking, signature, .. } = start;
+                        (Part::Thinking { thinking, signature }, step)
+                    }
+                    _ => {
+                        let Start { id, name, input, .. } = start;
+                        let input = input.unwrap_or_else(empty);
+                        (Part::ToolUse { id, name, input, json: String::new() }, Step::Nothing)
+                    }
+                }
+            }
+            _ => (opaque(), Step::Nothing),
+        };
+        self.parts.push((index, part));
+        Ok(match step {
+            Step::Text(text) | Step::Thinking(text) if text.is_empty() => Step::Nothing,
+            Step::Text(_) | Step::Thinking(_) | Step::Nothing | Step::Done => step,
+        })
+    }
+
+    fn add(&mut self, index: u64, delta: Delta) -> Step {
+        let part = self.parts.iter_mut().rev().find(|(at, _)| *at == index).map(|(_, part)| part);
+        match (part, delta.kind.as_str()) {
+            (Some(Part::Text(text)), "text_delta") => {
+                text.push_str(&delta.text);
+                Step::Text(delta.text)
+            }
+            (Some(Part::Thinking { thinking, .. }), "thinking_delta") => {
+                thinking.push_str(&delta.thinking);
+                Step::Thinking(delta.thinking)
+            }
+            (Some(Part::Thinking { signature, .. }), "signature_delta") => {
+                signature.push_str(&delta.signature);
+                Step::Nothing
+            }
+            (Some(Part::ToolUse { json, .. } | Part::Opaque { json, .. }), "input_json_delta") => {
+                json.push_str(&delta.partial_json);
+                Step::Nothing
+            }
+            _ => Step::Nothing,
+        }
+    }
+
+    /// All blocks of an answer that is whole. A tool call whose input cannot be read is kept with
+    /// an empty one: the model gets its error as the call's result.
+    pub(in crate::builtin) fn blocks(&self) -> Vec<Block> {
+        self.parts.iter().filter_map(|(_, part)| part.block()).collect()
+    }
+
+    /// The blocks that make sense if the answer ends here: what was said, and thinking that is
+    /// signed. Tools were not run yet, and what the provider ran has no result.
+    pub(in crate::builtin) fn blocks_so_far(&self) -> Vec<Block> {
+        let said = |part: &Part| match part {
+            Part::Text(text) => !text.trim().is_empty(),
+            Part::Thinking { signature, .. } => !signature.is_empty(),
+            Part::ToolUse { .. } => false,
+            Part::Opaque { .. } => {
+                matches!(part.block(), Some(Block { kind: Kind::Thinking, .. }))
+            }
+        };
+        let parts = self.parts.iter().map(|(_, part)| part).filter(|part| said(part));
+        parts.filter_map(Part::block).collect()
+    }
+
+    /// The tools it wants called.
+    pub fn calls(&self) -> Vec<Call> {
+        let cut = self.stop_reason.as_deref() == Some("max_tokens");
+        let last = self.parts.len().saturating_sub(1);
+        let call = |(at, (_, part)): (usize, &(u64, Part))| match part {
+            Part::ToolUse { id, name, json, .. } => {
+                // No input at all is an empty one, unless the answer ended before it began.
+                let input = if cut && at == last && json.is_empty() {
+                    Input::Broken(String::new())
+                } else {
+                    part.input()
+                };
+                Some(Call { id: id.clone(), name: name.clone(), input })
+            }
+            Part::Text(_) | Part::Thinking { .. } | Part::Opaque { .. } => None,
+        };
+        self.parts.iter().enumerate().filter_map(call).collect()
+    }
+
+    /// What it said, without what it thought.
+    pub fn text(&self) -> String {
+        let texts = self.parts.iter().filter_map(|(_, part)| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Thinking { .. } | Part::ToolUse { .. } | Part::Opaque { .. } => None,
+        });
+        texts.collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// The message as it is reported.
+    pub(in crate::builtin) fn message<'a>(&'a self, blocks: &'a [Block]) -> impl Serialize + 'a {
+        let Self { id, model, stop_reason, tokens, .. } = self;
+        #[derive(Serialize)]
+        struct Message<'a> {
+            id: &'a str,
+            model: &'a str,
+            role: &'a str,
+            content: Content<'a>,
+            stop_reason: Option<&'a str>,
+            usage: Tokens,
+        }
+        Message {
+            id,
+            model,
+            role: "assistant",
+            content: Content(blocks),
+            stop_reason: stop_reason.as_deref(),
+            usage: *tokens,
+        }
+    }
+}
+
+impl Tokens {
+    /// All that was sent.
+    pub fn sent(&self) -> u64 {
+        self.input.saturating_add(self.cache_creation).saturating_add(self.cache_read)
+    }
+}
+
+impl Part {
+    fn block(&self) -> Option<Block> {
+        Some(match self {
+            Self::Text(text) => Block::text(text),
+            Self::Thinking { thinking, signature } => Block::of(
+                &json!({ "type": "thinking", "thinking": thinking, "signature": signature }),
+            ),
+            Self::ToolUse { id, name, .. } => {
+                #[derive(Serialize)]
+                struct ToolUse<'a> {
+                    r#type: &'a str,
+                    id: &'a str,
+                    name: &'a str,
+                    input: Box<RawValue>,
+                }
+                let input = match self.input() {
+                    Input::Whole(input) => input,
+                    Input::Broken(_) => empty(),
+                };
+                Block::of(&ToolUse { r#type: "tool_use", id, name, input })
+            }
+            Self::Opaque { start, json } => {
+                if json.is_empty() {
+                    return Block::read(start);
+                }
+                let mut start: serde_json::Value = serde_json::from_str(start.get()).ok()?;
+                *start.get_mut("input")? = serde_json::from_str(json).ok()?;
+                Block::read(&to_raw_value(&start).ok()?)?
+            }
+        })
+    }
+
+    fn input(&self) -> Input {
+        let Self::ToolUse { input, json, .. } = self else { return Input::Broken(String::new()) };
+        let text = if json.is_empty() { input.get() } else { json };
+        let object = |raw: Box<RawValue>| raw.get().starts_with('{').then_some(raw);
+        match serde_json::from_str(text).ok().and_then(object) {
+            Some(raw) => Input::Whole(raw),
+            None => Input::Broken(text.to_owned()),
+        }
+    }
+}
+
+fn empty() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
+}

@@ -1,0 +1,105 @@
+//! What tokens cost.
+
+use ash_protocol::Usage;
+
+use super::model::Tokens;
+
+/// Prices in hundredths of a millionth of a US dollar per token, which are hundredths of a dollar
+/// per million tokens.
+struct Price {
+    input: u64,
+    output: u64,
+    cache_creation: u64,
+    cache_read: u64,
+}
+
+const OPUS: Price = Price { input: 1_500, output: 7_500, cache_creation: 1_875, cache_read: 150 };
+const SONNET: Price = Price { input: 300, output: 1_500, cache_creation: 375, cache_read: 30 };
+const HAIKU: Price = Price { input: 100, output: 500, cache_creation: 125, cache_read: 10 };
+
+/// What one run has consumed and may consume, the work of its coders included.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    usage: Usage,
+    /// Hundredths of a millionth of a dollar: rounding each answer would add up.
+    cost: u64,
+    budget_micro_usd: Option<u64>,
+}
+
+impl Ledger {
+    pub(super) fn with_budget(budget_micro_usd: Option<u64>) -> Self {
+        Self { budget_micro_usd, ..Self::default() }
+    }
+
+    /// Books what an answer, or the part of it that came, consumed.
+    pub(super) fn book(&mut self, model: &str, tokens: &Tokens) {
+        let usage = &mut self.usage;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut usage.input_tokens, tokens.input);
+        add(&mut usage.output_tokens, tokens.output);
+        add(&mut usage.cache_creation_tokens, tokens.cache_creation);
+        add(&mut usage.cache_read_tokens, tokens.cache_read);
+        let price = price(model);
+        for (count, price) in [
+            (tokens.input, price.input),
+            (tokens.output, price.output),
+            (tokens.cache_creation, price.cache_creation),
+            (tokens.cache_read, price.cache_read),
+        ] {
+            self.cost = self.cost.saturating_add(count.saturating_mul(price));
+        }
+    }
+
+    pub(super) fn book_calls(&mut self, count: u64) {
+        self.usage.tool_calls += count;
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        Usage { cost_micro_usd: self.cost.div_ceil(100), ..self.usage }
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.budget_micro_usd.is_some_and(|budget| self.usage().cost_micro_usd >= budget)
+    }
+}
+
+/// By the family in the name. A model that is not known costs what most do.
+fn price(model: &str) -> Price {
+    let model = model.to_lowercase();
+    match () {
+        () if model.contains("opus") => OPUS,
+        () if model.contains("haiku") => HAIKU,
+        () => SONNET,
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn an_answer_costs_what_its_family_does() {
+        let tokens =
+            Tokens { input: 1_000, output: 100, cache_creation: 10, cache_read: 1_000_000 };
+        let cost = |model| {
+            let mut ledger = Ledger::default();
+            ledger.book(model, &tokens);
+            ledger.usage().cost_micro_usd
+        };
+        assert_eq!(cost("claude-opus-4-1"), 15_000 + 7_500 + 188 + 1_500_000);
+        assert_eq!(cost("claude-sonnet-4-5"), 3_000 + 1_500 + 38 + 300_000);
+        assert_eq!(cost("claude-haiku-4-5"), 1_000 + 500 + 13 + 100_000);
+        assert_eq!(cost("somebody-else"), cost("claude-sonnet-4-5"));
+    }
+
+    #[test]
+    fn a_budget_is_spent_when_it_is_reached() {
+        let mut ledger = Ledger::with_budget(Some(3));
+        assert!(!ledger.is_spent());
+        ledger.book("sonnet", &Tokens { input: 1, ..Tokens::default() });
+        assert!(ledger.is_spent());
+        let mut endless = Ledger::default();
+        endless.book("opus", &Tokens { input: u64::MAX, ..Tokens::default() });
+        assert!(!endless.is_spent());
+    }
+}

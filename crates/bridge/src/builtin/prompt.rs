@@ -1,0 +1,141 @@
+//! What a prompt may be, and which of its options hold for its run.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::message::{Block, Kind};
+
+/// The least the API takes.
+const MIN_THINKING_TOKENS: u32 = 1_024;
+
+/// A prompt, read.
+#[derive(Debug)]
+pub(super) struct Prompt {
+    pub(super) blocks: Vec<Block>,
+    pub(super) model: Option<String>,
+    pub(super) max_rounds: Option<u32>,
+    pub(super) budget_micro_usd: Option<u64>,
+    /// Nothing: as the agent is set up.
+    pub(super) thinking: Option<Thinking>,
+}
+
+/// How much a model may think before it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thinking {
+    Off,
+    Budget(u32),
+    /// As much as the model finds right.
+    Adaptive,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    content: Box<RawValue>,
+    model: Option<String>,
+    max_turns: Option<u32>,
+    max_budget_usd: Option<f64>,
+    thinking: Option<ThinkingWire>,
+    max_thinking_tokens: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ThinkingWire {
+    r#type: String,
+    #[serde(alias = "budget_tokens")]
+    budget_tokens: Option<u32>,
+}
+
+impl Prompt {
+    /// Reads a prompt. An error is for a person.
+    pub(super) fn read(raw: &RawValue) -> Result<Self, String> {
+        let wire = if raw.get().starts_with('{') {
+            serde_json::from_str(raw.get())
+                .map_err(|error| format!("the prompt is not understood: {error}"))?
+        } else {
+            Wire {
+                content: raw.to_owned(),
+                model: None,
+                max_turns: None,
+                max_budget_usd: None,
+                thinking: None,
+                max_thinking_tokens: None,
+            }
+        };
+        let mut blocks = Block::read_all(&wire.content).ok_or(
+            "the prompt is neither a text nor a list of content blocks, which are objects with a \
+             type",
+        )?;
+        blocks.retain(|block| block.kind != Kind::Text { blank: true });
+        if blocks.is_empty() {
+            return Err("the prompt is empty".to_owned());
+        }
+        let thinking = match (wire.thinking, wire.max_thinking_tokens) {
+            (Some(thinking), max) => Some(match thinking.r#type.as_str() {
+                "enabled" => Thinking::of(thinking.budget_tokens.or(max).unwrap_or(10_000)),
+                "adaptive" => Thinking::Adaptive,
+                "disabled" => Thinking::Off,
+                other => return Err(format!("thinking of type {other:?} is not known")),
+            }),
+            (None, max) => max.map(Thinking::of),
+        };
+        Ok(Self {
+            blocks,
+            model: wire.model,
+            max_rounds: wire.max_turns,
+            budget_micro_usd: wire.max_budget_usd.map(micro),
+            thinking,
+        })
+    }
+}
+
+impl Thinking {
+    pub(super) fn of(tokens: u32) -> Self {
+        if tokens == 0 { Self::Off } else { Self::Budget(tokens.max(MIN_THINKING_TOKENS)) }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast of a float saturates, and a budget below nothing is none"
+)]
+fn micro(usd: f64) -> u64 {
+    (usd * 1_000_000.0) as u64
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn read(json: &str) -> Result<Prompt, String> {
+        Prompt::read(&RawValue::from_string(json.to_owned()).unwrap())
+    }
+
+    #[test]
+    fn a_prompt_is_a_text_or_blocks_or_either_with_options() {
+        assert_eq!(read(r#""hi""#).unwrap().blocks[0].raw(), r#"{"text":"hi","type":"text"}"#);
+        let image = r#"{"type":"image","source":{"type":"base64","data":"AA=="}}"#;
+        assert_eq!(read(&format!("[{image}]")).unwrap().blocks[0].raw(), image);
+        let prompt = read(
+            r#"{"content":"hi","model":"m","maxTurns":3,"maxBudgetUsd":0.5,
+                "thinking":{"type":"enabled","budgetTokens":2000},"other":1}"#,
+        )
+        .unwrap();
+        assert_eq!(prompt.model.as_deref(), Some("m"));
+        assert_eq!(prompt.max_rounds, Some(3));
+        assert_eq!(prompt.budget_micro_usd, Some(500_000));
+        assert_eq!(prompt.thinking, Some(Thinking::Budget(2000)));
+        let thinking = |json| read(json).unwrap().thinking;
+        assert_eq!(thinking(r#"{"content":"a","maxThinkingTokens":0}"#), Some(Thinking::Off));
+        assert_eq!(thinking(r#"{"content":"a"}"#), None);
+    }
+
+    #[test]
+    fn what_is_no_prompt_says_so() {
+        for bad in ["7", "null", "[1]", r#"[{"a":1}]"#, r#""  ""#, "[]", "{}", r#"{"content":7}"#] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}
