@@ -15,7 +15,7 @@ use tracing::Level;
 #[command(name = "ash", version, arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
     /// Say more about what happens, on standard error
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, display_order = 100)]
     verbose: bool,
     #[command(subcommand)]
     command: Command,

@@ -64,13 +64,21 @@ pub(crate) async fn serve(
         }
         Err(error) => (Outcome::Error(error), None::<Conversation>, Value::Null, 0),
     };
+    let answer = outcome.kind();
+    tracing::debug!(
+        request.id = request_id,
+        path = parts.uri.path(),
+        answer,
+        "{request_id} to {} is answered with {answer}",
+        parts.uri.path()
+    );
     shared.recorder.record(Entry {
         path: parts.uri.path_and_query().map_or_else(String::new, ToString::to_string),
         headers: &parts.headers,
         body: value,
         size,
         conversation: conversation.as_ref(),
-        answer: outcome.kind(),
+        answer,
     });
     let mut response = respond(outcome, &request_id, &connection).await;
     let headers = response.headers_mut();

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 use serde_json::json;
 
 use super::step::{Broken, Call, Fault, Part, Step, StopReason, UsageFigures};
@@ -256,6 +258,21 @@ fn any_rule() -> impl Strategy<Value = Rule> {
             Rule { conditions, steps }
         })
         .prop_filter("calls are joined to calls", |rule| answers(&rule.steps).is_ok())
+}
+
+#[test]
+fn the_manual_has_every_verb_and_no_other() {
+    let page = include_str!("../../../../../docs/scripted-model.md");
+    let mut runner = TestRunner::deterministic();
+    for _ in 0..500 {
+        let step = any_step().new_tree(&mut runner).unwrap().current().to_string();
+        let verb = step.split(' ').next().unwrap();
+        let is_told = [' ', '`'].iter().any(|end| page.contains(&format!("`{verb}{end}")));
+        assert!(is_told, "{verb} is not in the manual");
+    }
+    for span in page.split('`').filter(|span| span.starts_with('/') && span.len() > 1) {
+        assert!(parse_step(span).is_some(), "{span} is no step");
+    }
 }
 
 proptest! {
