@@ -153,8 +153,13 @@ impl Agent<'_> {
             };
             match failure.verdict(attempt, self.patience) {
                 Verdict::End(ending) => return Err(ending),
+                Verdict::Reject(message) => {
+                    self.conversation.reject();
+                    return Err(Ending::Failed { message });
+                }
                 Verdict::Trim(message) => {
                     if trimmed_harder || !self.trim(self.half()).await {
+                        self.conversation.reject();
                         return Err(Ending::Failed { message });
                     }
                     trimmed_harder = true;

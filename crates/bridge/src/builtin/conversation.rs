@@ -36,6 +36,9 @@ pub(super) struct Conversation {
     turns: u64,
     previous: Previous,
     messages: Vec<Message>,
+    /// How many of the messages are of this turn.
+    recent: usize,
+    rejected: bool,
     left_out: u64,
     memory: Memory,
     coder: Option<Remembered>,
@@ -85,8 +88,19 @@ impl Conversation {
         let (journal, repair) = Journal::open(path, |line| loaded.take(line, room))?;
         let Loaded { run, turns, previous, messages, left_out, memory, coder, .. } = loaded;
         let previous = previous.unwrap_or(Previous::Ended);
-        let mut conversation =
-            Self { journal, run, turns, previous, messages, left_out, memory, coder, repair };
+        let mut conversation = Self {
+            journal,
+            run,
+            turns,
+            previous,
+            messages,
+            recent: 0,
+            rejected: false,
+            left_out,
+            memory,
+            coder,
+            repair,
+        };
         conversation.answer_dangling()?;
         Ok(conversation)
     }
@@ -96,6 +110,8 @@ impl Conversation {
         self.answer_dangling()?;
         run.clone_into(&mut self.run);
         self.turns += 1;
+        self.recent = 0;
+        self.rejected = false;
         let note = match self.previous {
             Previous::Ended => None,
             Previous::Interrupted => Some("[The user interrupted the previous turn.]"),
@@ -118,6 +134,7 @@ impl Conversation {
         self.write(What::Message { turn: self.turns, message: &message })?;
         self.journal.sync()?;
         self.messages.push(message);
+        self.recent += 1;
         Ok(())
     }
 
@@ -138,13 +155,23 @@ impl Conversation {
             Ending::EndTurn => ("end_turn", Previous::Ended),
             Ending::MaxTurns => ("max_turns", Previous::Ended),
             Ending::Budget => ("budget", Previous::Ended),
-            Ending::Quota => ("quota", Previous::CutOff),
+            Ending::Quota => (QUOTA, Previous::CutOff),
             Ending::Interrupted => (INTERRUPTED, Previous::Interrupted),
+            Ending::Failed { .. } if self.rejected => (REJECTED, Previous::CutOff),
             Ending::Failed { .. } => (FAILED, Previous::CutOff),
         };
         self.previous = previous;
+        if how == REJECTED {
+            make_plain(&mut self.messages, self.recent);
+        }
         self.write(What::End { turn_end: self.turns, how })?;
         self.journal.sync()
+    }
+
+    /// Notes that the model does not take what this turn has added. From the turn's end on it is
+    /// sent as text only, so that one bad picture does not end the whole conversation.
+    pub(super) fn reject(&mut self) {
+        self.rejected = true;
     }
 
     pub(super) fn messages(&self) -> &[Message] {
@@ -208,6 +235,14 @@ impl Conversation {
 
 const INTERRUPTED: &str = "interrupted";
 const FAILED: &str = "failed";
+const REJECTED: &str = "rejected";
+const QUOTA: &str = "quota";
+
+/// Leaves only text in the last messages. Some may be gone already: then it is a few more.
+fn make_plain(messages: &mut [Message], recent: usize) {
+    let start = messages.len().saturating_sub(recent);
+    messages[start..].iter_mut().for_each(context::plain);
+}
 
 /// What was read so far.
 #[derive(Default)]
@@ -220,6 +255,7 @@ struct Loaded {
     memory: Memory,
     coder: Option<Remembered>,
     grown_bytes: usize,
+    recent: usize,
 }
 
 impl Loaded {
@@ -232,6 +268,7 @@ impl Loaded {
             self.previous = Some(Previous::CutOff);
             self.grown_bytes += message.bytes();
             self.messages.push(message);
+            self.recent += 1;
             if self.grown_bytes > LOAD_STEP_BYTES {
                 self.grown_bytes = 0;
                 let trimmed = context::fit(&mut self.messages, room);
@@ -247,9 +284,13 @@ impl Loaded {
         }
         if let Some(turn) = line.turn_end {
             self.turns = self.turns.max(turn);
+            if line.how.as_deref() == Some(REJECTED) {
+                make_plain(&mut self.messages, self.recent);
+            }
+            self.recent = 0;
             self.previous = Some(match line.how.as_deref() {
                 Some(INTERRUPTED) => Previous::Interrupted,
-                Some(FAILED | "quota") => Previous::CutOff,
+                Some(FAILED | QUOTA | REJECTED) => Previous::CutOff,
                 _ => Previous::Ended,
             });
         }

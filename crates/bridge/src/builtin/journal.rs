@@ -63,6 +63,12 @@ impl Journal {
             journal.append(b"\n")?;
         }
         journal.sync()?;
+        if length == 0
+            && let Some(directory) = path.parent()
+        {
+            // A new file is only there once its directory says so.
+            File::open(directory)?.sync_all()?;
+        }
         Ok((journal, Repair { dropped_bytes, skipped_lines: found.skipped }))
     }
 

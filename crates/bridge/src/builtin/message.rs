@@ -195,6 +195,21 @@ impl Block {
         list.into_iter().map(Self::read).collect()
     }
 
+    /// Whether it is text, or the result of a tool that is nothing but text.
+    pub(super) fn is_plain(&self) -> bool {
+        match self.kind {
+            Kind::Text { .. } | Kind::ToolUse { .. } => true,
+            Kind::Thinking | Kind::Other => false,
+            Kind::ToolResult { .. } => {
+                let head: Option<Head<'_>> = serde_json::from_str(self.raw()).ok();
+                let content = head.and_then(|head| head.content).and_then(Self::read_all);
+                content.is_some_and(|all| {
+                    all.iter().all(|block| matches!(block.kind, Kind::Text { .. }))
+                })
+            }
+        }
+    }
+
     pub(super) fn raw(&self) -> &str {
         self.raw.get()
     }

@@ -128,16 +128,13 @@ impl Builtin {
         for message in std::mem::take(&mut self.notices) {
             output(reports, "notice", &json!({ "message": message })).await;
         }
-        let (mut ending, usage) = match Prompt::read(prompt) {
+        let (ending, usage) = match Prompt::read(prompt) {
             Err(message) => (Ending::Failed { message }, Usage::default()),
             Ok(prompt) => {
                 // Boxed: the nested loops make it large, and it is made once a turn.
                 Box::pin(self.turn(run, prompt, reports, &interrupt)).await
             }
         };
-        if let Err(error) = self.conversation.end(&ending) {
-            ending = agent::not_written(&error);
-        }
         let (bytes, blake3, turns) = self.conversation.fingerprint();
         let body = json!({ "bytes": bytes, "blake3": blake3, "turns": turns });
         output(reports, "transcript", &body).await;
@@ -198,7 +195,10 @@ impl Builtin {
             tokens_per_estimate: 1.0,
             last_text: String::new(),
         };
-        let ending = agent.run().await;
+        let mut ending = agent.run().await;
+        if let Err(error) = self.conversation.end(&ending) {
+            ending = agent::not_written(&error);
+        }
         (ending, ledger.usage())
     }
 }
