@@ -1,5 +1,8 @@
-//! The bridge's parts as they work together, in one binary.
+//! What the bridge does, seen from outside.
 
+#![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
+
+mod exec;
 mod fake;
 mod loop_context;
 mod loop_failures;
@@ -7,3 +10,6 @@ mod loop_interrupts;
 mod loop_recovery;
 mod loop_turns;
 mod model;
+mod process;
+mod tools;
+mod trees;

@@ -1,0 +1,1 @@
+//! What a model gets for its calls.
