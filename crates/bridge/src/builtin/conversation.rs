@@ -296,3 +296,75 @@ impl Loaded {
         }
     }
 }
+
+#[cfg(test)]
+mod test {
+    use serde_json::json;
+
+    use super::super::memory::Scope;
+    use super::super::request::{sanitized, test::check};
+    use super::*;
+
+    const ROOM: Room = Room { tokens: 1_000_000, bytes: usize::MAX };
+
+    fn call(id: &str) -> Message {
+        let call = json!({ "type": "tool_use", "id": id, "name": "bash", "input": {} });
+        Message { role: Role::Assistant, blocks: vec![Block::of(&call)] }
+    }
+
+    fn result(id: &str) -> Message {
+        Message { role: Role::User, blocks: vec![Block::result(id, &[], false)] }
+    }
+
+    fn texts(conversation: &Conversation) -> String {
+        serde_json::to_string(&sanitized(conversation.messages(), 0)).unwrap()
+    }
+
+    #[test]
+    fn cut_at_any_byte_it_can_be_gone_on_with() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.jsonl");
+        let mut conversation = Conversation::open(&path, ROOM).unwrap();
+        conversation.begin("r1", vec![Block::text("first")]).unwrap();
+        conversation.push(call("a")).unwrap();
+        conversation.push(result("a")).unwrap();
+        let mut memory = Memory::default();
+        memory.touch("file");
+        conversation.remember(Remembered::new(&Scope::Main, &memory)).unwrap();
+        conversation.push(call("b")).unwrap();
+        conversation.push(result("b")).unwrap();
+        conversation.push(Message::text(Role::Assistant, "done")).unwrap();
+        conversation.end(&Ending::EndTurn).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let garbage = [&b""[..], b"\0\0\0", b"{\"v\":1,\"tu", b"\xff\n\n"];
+        for (cut, garbage) in (0..=whole.len()).zip(garbage.into_iter().cycle()) {
+            std::fs::write(&path, [&whole[..cut], garbage].concat()).unwrap();
+            let mut conversation = Conversation::open(&path, ROOM).unwrap();
+            conversation.begin("r2", vec![Block::text("second")]).unwrap();
+            let sent = sanitized(conversation.messages(), 0);
+            check(&sent).unwrap_or_else(|why| panic!("cut at {cut}: {why}"));
+            let before = texts(&conversation);
+            let again = Conversation::open(&path, ROOM).unwrap();
+            assert_eq!(again.repair, Repair::default(), "cut at {cut}");
+            assert_eq!(texts(&again), before, "cut at {cut}");
+            let _nothing = std::fs::remove_file(directory.path().join("c.jsonl.damaged-1"));
+        }
+    }
+
+    #[test]
+    fn a_long_file_is_not_held_in_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.jsonl");
+        let mut conversation = Conversation::open(&path, ROOM).unwrap();
+        let text = "x".repeat(1024 * 1024);
+        for _ in 0..20 {
+            conversation.begin("r", vec![Block::text(&text)]).unwrap();
+            conversation.end(&Ending::EndTurn).unwrap();
+        }
+        let room = Room { tokens: 1_000_000, bytes: 4 * 1024 * 1024 };
+        let conversation = Conversation::open(&path, room).unwrap();
+        let held: usize = conversation.messages().iter().map(Message::bytes).sum();
+        assert!(held <= LOAD_STEP_BYTES + room.bytes, "{held}");
+        assert_eq!(conversation.messages().len() as u64 + conversation.left_out(), 20);
+    }
+}

@@ -62,7 +62,9 @@ impl Journal {
         if found.lacks_newline {
             journal.append(b"\n")?;
         }
-        journal.sync()?;
+        if length != journal.bytes {
+            journal.sync()?;
+        }
         if length == 0
             && let Some(directory) = path.parent()
         {

@@ -1,7 +1,7 @@
 //! Our own agent loop on the Messages API.
 //!
 //! One prompt is one *turn*; in a turn the model is asked in *rounds*, and between two rounds the
-//! tools it called are run. The rule that makes it durable: a message is on disk ([`conversation`])
+//! tools it called are run. The rule that makes it durable: a message is on disk (`conversation`)
 //! before the step that follows from it is taken, so that whatever is killed at whatever point, the
 //! next [`Builtin::open`] finds a conversation that a model can go on with.
 //!

@@ -58,7 +58,7 @@ impl FakeModel {
     }
 }
 
-async fn serve(listener: TcpListener, replies: VecDeque<Reply>, requests: Rc<RefCell<Vec<Value>>>) {
+async fn serve(listener: TcpListener, replies: VecDeque<Reply>, asked: watch::Sender<Vec<Value>>) {
     let replies = Rc::new(RefCell::new(replies));
     let mut connections = JoinSet::new();
     loop {
@@ -375,10 +375,8 @@ impl Told {
 
 /// The body of an output, if it has this name.
 pub(crate) fn output(event: &Event, wanted: &str) -> Option<Value> {
-    match event {
-        Event::Output { name, body } if name == wanted => serde_json::from_str(body.get()).ok(),
-        _ => None,
-    }
+    let Event::Output { name, body } = event else { return None };
+    if name == wanted { serde_json::from_str(body.get()).ok() } else { None }
 }
 
 fn in_words(event: &Event) -> String {

@@ -8,10 +8,8 @@ use serde_json::json;
 use crate::fake::{Bench, Reply, Told, begun, error, events, http, local, run, stream, text};
 
 fn message(told: &Told) -> &str {
-    match &told.ending {
-        Ending::Failed { message } => message,
-        other => panic!("it ended with {other:?}"),
-    }
+    let Ending::Failed { message } = &told.ending else { panic!("{:?}", told.ending) };
+    message
 }
 
 fn said(what: &str) -> Vec<String> {

@@ -73,25 +73,24 @@ fn a_tail_that_was_cut_anywhere_is_repaired() {
         let whole = std::fs::read(&path).unwrap();
         let newlines: Vec<usize> =
             (0..whole.len()).filter(|&at| whole[at] == b'\n').rev().collect();
-        for cut in newlines[3] + 1..=whole.len() {
-            for garbage in [&b""[..], b"\0\0\0\0", b"{\"v\":1,\"tu"] {
-                let bench = Bench::new(vec![text("ok")]).await;
-                std::fs::create_dir_all(bench.file("")).unwrap();
-                let path = bench.file("conversation.jsonl");
-                let damaged = [&whole[..cut], garbage].concat();
-                std::fs::write(&path, &damaged).unwrap();
-                let told = bench.turn(json!("go on")).await;
-                assert_eq!(told.ending, Ending::EndTurn, "cut at {cut}");
-                let sent = bench.sent(0);
-                assert_eq!(sent[0]["content"][0]["text"], "hi", "cut at {cut}");
-                let aside = bench.file("conversation.jsonl.damaged-1");
-                let dropped = std::fs::metadata(aside).map_or(0, |file| file.len());
-                let reported = told.outputs("conversation_repaired");
-                let reported = reported.first().map_or(0, |b| b["droppedBytes"].as_u64().unwrap());
-                assert_eq!(dropped, reported, "cut at {cut}");
-                for line in std::fs::read_to_string(&path).unwrap().lines() {
-                    serde_json::from_str::<Value>(line).unwrap();
-                }
+        let garbage = [&b""[..], b"\0\0\0\0", b"{\"v\":1,\"tu"];
+        for (cut, garbage) in (newlines[2] + 1..=whole.len()).zip(garbage.into_iter().cycle()) {
+            let bench = Bench::new(vec![text("ok")]).await;
+            std::fs::create_dir_all(bench.file("")).unwrap();
+            let path = bench.file("conversation.jsonl");
+            let damaged = [&whole[..cut], garbage].concat();
+            std::fs::write(&path, &damaged).unwrap();
+            let told = bench.turn(json!("go on")).await;
+            assert_eq!(told.ending, Ending::EndTurn, "cut at {cut}");
+            let sent = bench.sent(0);
+            assert_eq!(sent[0]["content"][0]["text"], "hi", "cut at {cut}");
+            let aside = bench.file("conversation.jsonl.damaged-1");
+            let dropped = std::fs::metadata(aside).map_or(0, |file| file.len());
+            let reported = told.outputs("conversation_repaired");
+            let reported = reported.first().map_or(0, |b| b["droppedBytes"].as_u64().unwrap());
+            assert_eq!(dropped, reported, "cut at {cut}");
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
+                serde_json::from_str::<Value>(line).unwrap();
             }
         }
     });

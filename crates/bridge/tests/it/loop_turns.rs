@@ -1,5 +1,7 @@
 //! Turns that go well, and turns that end at a limit.
 
+use std::slice::from_ref;
+
 use ash_protocol::Ending;
 use serde_json::json;
 
@@ -274,10 +276,10 @@ fn reasons_to_stop_are_understood() {
         let said = json!({ "type": "text", "text": "no" });
         let search = json!({ "type": "server_tool_use", "id": "s", "name": "web", "input": {} });
         let bench = Bench::new(vec![
-            blocks(&[said.clone()], "refusal"),
-            blocks(&[said.clone()], "something_new"),
-            blocks(&[said.clone()], "max_tokens"),
-            blocks(&[search.clone()], "pause_turn"),
+            blocks(from_ref(&said), "refusal"),
+            blocks(from_ref(&said), "something_new"),
+            blocks(from_ref(&said), "max_tokens"),
+            blocks(from_ref(&search), "pause_turn"),
             text("found"),
         ])
         .await;
