@@ -88,6 +88,8 @@ pub struct Builtin {
     client: Client,
     toolbox: Toolbox,
     conversation: Conversation,
+    /// What an estimated token really costs, as of the last answer.
+    tokens_per_estimate: f64,
     /// What is to be said about the tools, once there is a run to say it in.
     notices: Vec<String>,
 }
@@ -106,7 +108,7 @@ impl Builtin {
         let refused = refused.iter().map(|name| format!("the variable {name} is not passed on"));
         let notices = refused.chain(problems).collect();
         let client = Client::new(settings.endpoint, &settings.patience);
-        Ok(Self { settings, client, toolbox, conversation, notices })
+        Ok(Self { settings, client, toolbox, conversation, tokens_per_estimate: 1.0, notices })
     }
 
     /// Works on one prompt to its end. Every event goes to `reports` except the first and the last,
@@ -192,10 +194,11 @@ impl Builtin {
             reports,
             interrupt,
             round: 0,
-            tokens_per_estimate: 1.0,
+            tokens_per_estimate: self.tokens_per_estimate,
             last_text: String::new(),
         };
         let mut ending = agent.run().await;
+        self.tokens_per_estimate = agent.tokens_per_estimate;
         if let Err(error) = self.conversation.end(&ending) {
             ending = agent::not_written(&error);
         }

@@ -241,6 +241,7 @@ impl Bench {
             patience: Patience {
                 attempts: 4,
                 idle: Duration::from_secs(60),
+                whole: Duration::from_secs(600),
                 base: Duration::from_millis(1),
                 cap: Duration::from_millis(2),
             },

@@ -127,6 +127,16 @@ fn a_model_that_hangs_is_a_cut() {
 }
 
 #[test]
+fn an_answer_that_only_pings_has_a_deadline() {
+    local(async {
+        let mut bench = Bench::new(vec![Reply::Hang(begun("hell"))]).await;
+        bench.settings.patience.whole = Duration::from_millis(50);
+        let told = bench.turn(json!("hi")).await;
+        assert!(message(&told).contains("did not finish"), "{:?}", told.ending);
+    });
+}
+
+#[test]
 fn an_answer_without_end_is_given_up() {
     local(async {
         let ping = b"event: ping\ndata: {\"type\": \"ping\"}\n\n".repeat(1000);
@@ -161,7 +171,9 @@ fn refusals_of_the_api_end_the_run_and_say_why() {
         );
         assert_eq!(message(&bench.turn(json!("b")).await), "the model answered 404: model: nope");
         for _ in 0..3 {
-            assert_eq!(bench.turn(json!("c")).await.ending, Ending::Quota);
+            let told = bench.turn(json!("c")).await;
+            assert_eq!(told.ending, Ending::Quota);
+            assert_eq!(told.outputs("quota").len(), 1);
         }
         bench.turn(json!("again")).await;
         let sent = bench.sent(5);

@@ -20,6 +20,8 @@ pub struct Patience {
     pub attempts: u32,
     /// After how long without a byte an answer counts as cut.
     pub idle: Duration,
+    /// How long one answer may take all in all: pings alone can keep one alive for ever.
+    pub whole: Duration,
     /// The longest first wait between two attempts; each further one may be twice as long.
     pub base: Duration,
     /// The longest wait.
@@ -31,6 +33,7 @@ impl Default for Patience {
         Self {
             attempts: 8,
             idle: Duration::from_secs(120),
+            whole: Duration::from_secs(3_600),
             base: Duration::from_millis(500),
             cap: Duration::from_secs(30),
         }
@@ -68,6 +71,8 @@ pub enum Verdict {
     Trim(String),
     /// The run ends, and what it had added must not be sent again as it is.
     Reject(String),
+    /// The run ends: there is no money left.
+    Spent(String),
     /// Nothing: the run ends.
     End(Ending),
 }
@@ -156,7 +161,7 @@ impl Failure {
                 }
                 (message, wait + backoff(1, patience))
             }
-            Self::Quota(_) => return Verdict::End(Ending::Quota),
+            Self::Quota(message) => return Verdict::Spent(message),
             Self::Overflow(message) => return Verdict::Trim(message),
             Self::Rejected(message) => return Verdict::Reject(message),
             Self::Refused(message) => return Verdict::End(Ending::Failed { message }),
