@@ -3,7 +3,7 @@
 use ash_protocol::{Ending, Event};
 use serde_json::{Value, json};
 
-use crate::fake::{Bench, Reply, begun, kill_when, local, output, text, tools};
+use crate::fake::{Bench, Reply, begun, kill_when, local, output, run, run_until, text, tools};
 
 const CUT: &str = "[The previous turn was cut off before it finished.]";
 
@@ -12,8 +12,8 @@ fn a_tool_that_was_running_has_an_unknown_outcome() {
     local(async {
         let hang = ("t1", "bash", json!({ "command": "sleep 1000" }));
         let bench = Bench::new(vec![tools(&[hang]), text("ok")]).await;
-        let builtin = bench.open().await;
-        kill_when(builtin, json!("hi"), |event| output(event, "tool_use").is_some()).await;
+        let mut builtin = bench.open().await;
+        kill_when(&mut builtin, json!("hi"), |event| output(event, "tool_use").is_some()).await;
         let told = bench.turn(json!("go on")).await;
         assert_eq!(told.ending, Ending::EndTurn);
         let sent = bench.sent(1);
@@ -33,8 +33,8 @@ fn a_coder_that_was_working_leaves_its_memory() {
             text("ok"),
         ])
         .await;
-        let builtin = bench.open().await;
-        kill_when(builtin, json!("hi"), |event| {
+        let mut builtin = bench.open().await;
+        kill_when(&mut builtin, json!("hi"), |event| {
             output(event, "coder_round").is_some_and(|body| body["round"] == 2)
         })
         .await;
@@ -49,8 +49,8 @@ fn a_coder_that_was_working_leaves_its_memory() {
 fn words_of_a_killed_turn_are_gone_and_its_prompt_is_not() {
     local(async {
         let bench = Bench::new(vec![Reply::Hang(begun("hm")), text("ok"), text("fine")]).await;
-        let builtin = bench.open().await;
-        kill_when(builtin, json!("hi"), |event| matches!(event, Event::TextDelta(_))).await;
+        let mut builtin = bench.open().await;
+        kill_when(&mut builtin, json!("hi"), |event| matches!(event, Event::TextDelta(_))).await;
         bench.turn(json!("go on")).await;
         let texts = |at: usize| -> Vec<Value> {
             let sent = bench.sent(at);
@@ -60,6 +60,57 @@ fn words_of_a_killed_turn_are_gone_and_its_prompt_is_not() {
         assert_eq!(texts(1), ["hi", CUT, "go on"]);
         bench.turn(json!("more")).await;
         assert_eq!(texts(2), ["hi", CUT, "go on", "ok", "more"]);
+    });
+}
+
+/// Something of everything: tools side by side and alone, memory, a coder, two rounds.
+fn busy() -> Vec<Reply> {
+    vec![
+        tools(&[
+            ("t1", "read_file", json!({ "path": "a" })),
+            ("t2", "list_files", json!({})),
+            ("t3", "write_file", json!({ "path": "b", "content": "b" })),
+            ("t4", "update_memory", json!({ "plan": "p" })),
+            ("t5", "delegate_coder", json!({ "task": "t" })),
+            ("t6", "write_file", json!({ "path": "c", "content": "c" })),
+        ]),
+        tools(&[("c1", "write_file", json!({ "path": "d", "content": "d" }))]),
+        Reply::Say(begun("cut")),
+        text("coded"),
+        tools(&[("t7", "list_files", json!({}))]),
+        text("done"),
+    ]
+}
+
+#[test]
+fn killed_or_interrupted_after_any_report_it_can_be_gone_on_with() {
+    local(async {
+        let bench = Bench::new(busy()).await;
+        let all = bench.turn(json!("go")).await;
+        assert_eq!(all.ending, Ending::EndTurn);
+        for stop in 1..=all.events.len() {
+            let mut seen = 0;
+            let mut right = |_: &Event| {
+                seen += 1;
+                seen == stop
+            };
+            let mut bench = Bench::new(busy()).await;
+            let mut builtin = bench.open().await;
+            if stop % 2 == 0 {
+                kill_when(&mut builtin, json!("go"), &mut right).await;
+            } else {
+                run_until(&mut builtin, json!("go"), &mut right).await;
+            }
+            // One that was killed is gone; one that was only dropped is still there.
+            if stop % 3 == 0 {
+                let told = run(&mut builtin, json!("go on")).await;
+                assert!(!matches!(told.ending, Ending::Interrupted), "after {stop}");
+            }
+            drop(builtin);
+            bench.ask_another(vec![text("ok")]).await;
+            assert_eq!(bench.turn(json!("once more")).await.ending, Ending::EndTurn);
+            assert_eq!(bench.sent(0)[0]["content"][0]["text"], "go", "after {stop}");
+        }
     });
 }
 

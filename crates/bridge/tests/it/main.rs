@@ -7,6 +7,7 @@ mod fake;
 mod loop_context;
 mod loop_failures;
 mod loop_interrupts;
+mod loop_limits;
 mod loop_recovery;
 mod loop_turns;
 mod model;
