@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
 
+mod bench;
 mod exec;
+mod files;
+mod mcp;
+mod patchset;
 mod process;
-mod tools;
 mod trees;
