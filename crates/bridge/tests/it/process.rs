@@ -254,8 +254,9 @@ async fn perform(role: &str, mark: &Mark) {
             let found = read_all(&mut running).await;
             let is_ours = |line: &&str| !before.contains(&(*line).to_owned());
             lines.extend(found.lines().filter(is_ours).map(str::to_owned));
+            let mut out = std::io::stdout().lock();
             for line in lines {
-                writeln!(std::io::stdout(), "child: {line}").unwrap();
+                writeln!(out, "child: {line}").unwrap();
             }
         }
         "killer" => {
