@@ -119,7 +119,7 @@ fn a_model_that_hangs_is_a_cut() {
         let mut bench =
             Bench::new(vec![Reply::Hang(Vec::new()), Reply::Hang(begun("hell")), text("hello")])
                 .await;
-        bench.settings.patience.idle = Duration::from_millis(50);
+        bench.settings.patience.idle = Duration::from_millis(200);
         let told = bench.turn(json!("hi")).await;
         assert_eq!(told.ending, Ending::EndTurn);
         assert_eq!(told.in_words().iter().filter(|word| *word == "retry 1").count(), 2);
