@@ -22,6 +22,11 @@ pub(crate) struct Bench {
 impl Bench {
     /// Works on a workspace with some files.
     pub(crate) async fn with(files: &[(&str, &str)]) -> Self {
+        Self::marked(Mark::new(), files).await
+    }
+
+    /// The same, with processes that can be found even if it never opens.
+    pub(crate) async fn marked(mark: Mark, files: &[(&str, &str)]) -> Self {
         let around = tempfile::tempdir().unwrap();
         let workspace = around.path().join("workspace");
         fs::create_dir(&workspace).unwrap();
@@ -30,7 +35,6 @@ impl Bench {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, content).unwrap();
         }
-        let mark = Mark::new();
         let (tools, problems) = Toolbox::open(workspace, mark.env(), processes()).await;
         Self { around, mark, tools, problems }
     }

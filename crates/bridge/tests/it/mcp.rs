@@ -3,12 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, local, raw, text};
-use crate::trees::until;
+use crate::trees::{Mark, until};
 
 const SERVER: &str = include_str!("mcp_server.py");
 
 /// A workspace with servers of these names and behaviors.
 async fn bench(servers: &[(&str, &str)]) -> Bench {
+    marked(Mark::new(), servers).await
+}
+
+async fn marked(mark: Mark, servers: &[(&str, &str)]) -> Bench {
     let servers: serde_json::Map<String, Value> = servers
         .iter()
         .map(|(name, behavior)| {
@@ -19,7 +23,7 @@ async fn bench(servers: &[(&str, &str)]) -> Bench {
         })
         .collect();
     let config = json!({ "mcpServers": servers }).to_string();
-    Bench::with(&[(".mcp.json", &config), ("server.py", SERVER)]).await
+    Bench::marked(mark, &[(".mcp.json", &config), ("server.py", SERVER)]).await
 }
 
 #[test]
@@ -127,19 +131,32 @@ fn a_server_that_does_not_start_costs_only_its_own_tools() {
 }
 
 #[test]
-fn a_slow_start_can_be_given_up_and_a_toolbox_closed() {
+fn a_slow_start_can_be_given_up() {
     local(async {
-        let slow = bench(&[("s", "slow")]);
-        let found = tokio::time::timeout(std::time::Duration::from_millis(300), slow).await;
-        assert!(found.is_err());
+        let mark = Mark::new();
+        tokio::select! {
+            bench = marked(Mark::given(mark.name().to_owned()), &[("s", "slow")]) => {
+                panic!("{:?}", bench.problems);
+            }
+            () = mark.until_alive(1) => {}
+        }
+        mark.until_gone().await;
+    });
+}
 
-        let mut bench = bench(&[("s", "good")]).await;
-        assert!(!bench.mark.alive().is_empty());
-        bench.tools.close().await;
-        assert_eq!(bench.mark.alive(), Vec::<i32>::new());
-        bench.wrong("mcp__s__echo", json!({})).await;
-        let Bench { tools, mark, .. } = Bench::with(&[]).await;
+#[test]
+fn a_toolbox_takes_its_servers_with_it() {
+    local(async {
+        let mut closed = bench(&[("s", "good"), ("t", "good")]).await;
+        closed.mark.until_alive(2).await;
+        closed.tools.close().await;
+        assert_eq!(closed.mark.alive(), Vec::<i32>::new());
+        closed.wrong("mcp__s__echo", json!({})).await;
+
+        let Bench { tools, mark, around, .. } = bench(&[("s", "good")]).await;
+        mark.until_alive(1).await;
         drop(tools);
         mark.until_gone().await;
+        drop(around);
     });
 }

@@ -60,11 +60,10 @@ fn a_wrong_edit_is_named_and_nothing_changes() {
 }
 
 #[test]
-fn what_cannot_be_written_takes_everything_back() {
+fn a_name_that_cannot_be_changes_nothing() {
     local(async {
         let bench = Bench::with(&[("a", "one"), ("b", "two")]).await;
         let before = bench.files();
-        // A name that is too long is found out only when the file is put in its place.
         let edits = json!([
             { "path": "a", "content": "changed" },
             { "path": "b", "delete": true },
