@@ -153,8 +153,17 @@ impl Agent<'_> {
             };
             match failure.verdict(attempt, self.patience) {
                 Verdict::End(ending) => return Err(ending),
+                Verdict::Spent(message) => {
+                    self.output("quota", &json!({ "message": message })).await;
+                    return Err(Ending::Quota);
+                }
+                Verdict::Reject(message) => {
+                    self.conversation.reject();
+                    return Err(Ending::Failed { message });
+                }
                 Verdict::Trim(message) => {
                     if trimmed_harder || !self.trim(self.half()).await {
+                        self.conversation.reject();
                         return Err(Ending::Failed { message });
                     }
                     trimmed_harder = true;

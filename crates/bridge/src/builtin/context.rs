@@ -21,6 +21,8 @@ const FRESH_MESSAGES: usize = 4;
 /// Results this small are not worth clearing.
 const MIN_CLEARED_BYTES: usize = 400;
 
+const REJECTED: &str = "[left out: the model did not take it]";
+
 /// How much there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
@@ -57,6 +59,20 @@ pub(super) fn fit(messages: &mut Vec<Message>, room: Room) -> Option<Trimmed> {
         drop_oldest(messages, size, target, &mut trimmed);
     }
     (trimmed != Trimmed::default()).then_some(trimmed)
+}
+
+/// Replaces whatever is not text. A model that rejected a conversation rejected a picture that it
+/// cannot read or a thought that it did not sign; it would reject every later turn as well.
+pub(super) fn plain(message: &mut Message) {
+    message.blocks.retain(|block| block.kind != Kind::Thinking);
+    for block in message.blocks.iter_mut().filter(|block| !block.is_plain()) {
+        *block = match &block.kind {
+            Kind::ToolResult { id } => Block::error_result(id, REJECTED),
+            Kind::Text { .. } | Kind::Thinking | Kind::ToolUse { .. } | Kind::Other => {
+                Block::text(REJECTED)
+            }
+        };
+    }
 }
 
 fn clear_results(message: &mut Message, trimmed: &mut Trimmed) {

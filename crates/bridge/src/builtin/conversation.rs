@@ -36,6 +36,9 @@ pub(super) struct Conversation {
     turns: u64,
     previous: Previous,
     messages: Vec<Message>,
+    /// How many of the messages are of this turn.
+    recent: usize,
+    rejected: bool,
     left_out: u64,
     memory: Memory,
     coder: Option<Remembered>,
@@ -85,25 +88,45 @@ impl Conversation {
         let (journal, repair) = Journal::open(path, |line| loaded.take(line, room))?;
         let Loaded { run, turns, previous, messages, left_out, memory, coder, .. } = loaded;
         let previous = previous.unwrap_or(Previous::Ended);
-        let mut conversation =
-            Self { journal, run, turns, previous, messages, left_out, memory, coder, repair };
+        let mut conversation = Self {
+            journal,
+            run,
+            turns,
+            previous,
+            messages,
+            recent: 0,
+            rejected: false,
+            left_out,
+            memory,
+            coder,
+            repair,
+        };
         conversation.answer_dangling()?;
         Ok(conversation)
     }
 
-    /// Begins a turn with a prompt, and tells the model if the one before has no end.
+    /// Begins a turn with a prompt. If the one before has no end, the model is told so: in its own
+    /// name where it did not get to answer, so that two prompts never run together, and in front of
+    /// the prompt otherwise.
     pub(super) fn begin(&mut self, run: &str, mut prompt: Vec<Block>) -> io::Result<()> {
         self.answer_dangling()?;
+        if self.messages.last().is_some_and(|last| last.role == Role::User) {
+            let note = match self.previous {
+                Previous::Ended => "[This turn ended before it was answered.]",
+                Previous::Interrupted => "[The user interrupted this turn.]",
+                Previous::CutOff => "[This turn was cut off before it finished.]",
+            };
+            self.push(Message { role: Role::Assistant, blocks: vec![Block::text(note)] })?;
+        } else {
+            let note = match self.previous {
+                Previous::Ended => None,
+                Previous::Interrupted => Some("[The user interrupted the previous turn.]"),
+                Previous::CutOff => Some("[The previous turn was cut off before it finished.]"),
+            };
+            prompt.splice(0..0, note.map(Block::text));
+        }
         run.clone_into(&mut self.run);
         self.turns += 1;
-        let note = match self.previous {
-            Previous::Ended => None,
-            Previous::Interrupted => Some("[The user interrupted the previous turn.]"),
-            Previous::CutOff => Some("[The previous turn was cut off before it finished.]"),
-        };
-        if let Some(note) = note {
-            prompt.insert(0, Block::text(note));
-        }
         self.push(Message { role: Role::User, blocks: prompt })?;
         self.previous = Previous::CutOff;
         Ok(())
@@ -118,6 +141,7 @@ impl Conversation {
         self.write(What::Message { turn: self.turns, message: &message })?;
         self.journal.sync()?;
         self.messages.push(message);
+        self.recent += 1;
         Ok(())
     }
 
@@ -138,13 +162,23 @@ impl Conversation {
             Ending::EndTurn => ("end_turn", Previous::Ended),
             Ending::MaxTurns => ("max_turns", Previous::Ended),
             Ending::Budget => ("budget", Previous::Ended),
-            Ending::Quota => ("quota", Previous::CutOff),
+            Ending::Quota => (QUOTA, Previous::CutOff),
             Ending::Interrupted => (INTERRUPTED, Previous::Interrupted),
+            Ending::Failed { .. } if self.rejected => (REJECTED, Previous::CutOff),
             Ending::Failed { .. } => (FAILED, Previous::CutOff),
         };
         self.previous = previous;
+        if how == REJECTED {
+            make_plain(&mut self.messages, self.recent);
+        }
         self.write(What::End { turn_end: self.turns, how })?;
         self.journal.sync()
+    }
+
+    /// Notes that the model does not take what this turn has added. From the turn's end on it is
+    /// sent as text only, so that one bad picture does not end the whole conversation.
+    pub(super) fn reject(&mut self) {
+        self.rejected = true;
     }
 
     pub(super) fn messages(&self) -> &[Message] {
@@ -208,6 +242,14 @@ impl Conversation {
 
 const INTERRUPTED: &str = "interrupted";
 const FAILED: &str = "failed";
+const REJECTED: &str = "rejected";
+const QUOTA: &str = "quota";
+
+/// Leaves only text in the last messages. Some may be gone already: then it is a few more.
+fn make_plain(messages: &mut [Message], recent: usize) {
+    let start = messages.len().saturating_sub(recent);
+    messages[start..].iter_mut().for_each(context::plain);
+}
 
 /// What was read so far.
 #[derive(Default)]
@@ -220,6 +262,7 @@ struct Loaded {
     memory: Memory,
     coder: Option<Remembered>,
     grown_bytes: usize,
+    recent: usize,
 }
 
 impl Loaded {
@@ -232,6 +275,7 @@ impl Loaded {
             self.previous = Some(Previous::CutOff);
             self.grown_bytes += message.bytes();
             self.messages.push(message);
+            self.recent += 1;
             if self.grown_bytes > LOAD_STEP_BYTES {
                 self.grown_bytes = 0;
                 let trimmed = context::fit(&mut self.messages, room);
@@ -247,11 +291,89 @@ impl Loaded {
         }
         if let Some(turn) = line.turn_end {
             self.turns = self.turns.max(turn);
+            if line.how.as_deref() == Some(REJECTED) {
+                make_plain(&mut self.messages, self.recent);
+            }
+            self.recent = 0;
             self.previous = Some(match line.how.as_deref() {
                 Some(INTERRUPTED) => Previous::Interrupted,
-                Some(FAILED | "quota") => Previous::CutOff,
+                Some(FAILED | QUOTA | REJECTED) => Previous::CutOff,
                 _ => Previous::Ended,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use serde_json::json;
+
+    use super::super::memory::Scope;
+    use super::super::request::{sanitized, test::check};
+    use super::*;
+
+    const ROOM: Room = Room { tokens: 1_000_000, bytes: usize::MAX };
+
+    fn call(id: &str) -> Message {
+        let call = json!({ "type": "tool_use", "id": id, "name": "bash", "input": {} });
+        Message { role: Role::Assistant, blocks: vec![Block::of(&call)] }
+    }
+
+    fn result(id: &str) -> Message {
+        Message { role: Role::User, blocks: vec![Block::result(id, &[], false)] }
+    }
+
+    fn texts(conversation: &Conversation) -> String {
+        serde_json::to_string(&sanitized(conversation.messages(), 0)).unwrap()
+    }
+
+    #[test]
+    fn cut_at_any_byte_it_can_be_gone_on_with() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.jsonl");
+        let mut conversation = Conversation::open(&path, ROOM).unwrap();
+        conversation.begin("r1", vec![Block::text("first")]).unwrap();
+        conversation.push(call("a")).unwrap();
+        conversation.push(result("a")).unwrap();
+        let mut memory = Memory::default();
+        memory.touch("file");
+        conversation.remember(Remembered::new(&Scope::Main, &memory)).unwrap();
+        conversation.push(call("b")).unwrap();
+        conversation.push(result("b")).unwrap();
+        conversation.push(Message::text(Role::Assistant, "done")).unwrap();
+        conversation.end(&Ending::EndTurn).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let garbage = [&b""[..], b"\0\0\0", b"{\"v\":1,\"tu", b"\xff\n\n"];
+        // Every fifth: each costs a few syncs, and four kinds of garbage meet all of them.
+        let cuts = (0..=whole.len()).step_by(5);
+        for (cut, garbage) in cuts.zip(garbage.into_iter().cycle()) {
+            std::fs::write(&path, [&whole[..cut], garbage].concat()).unwrap();
+            let mut conversation = Conversation::open(&path, ROOM).unwrap();
+            conversation.begin("r2", vec![Block::text("second")]).unwrap();
+            let sent = sanitized(conversation.messages(), 0);
+            check(&sent).unwrap_or_else(|why| panic!("cut at {cut}: {why}"));
+            let before = texts(&conversation);
+            let again = Conversation::open(&path, ROOM).unwrap();
+            assert_eq!(again.repair, Repair::default(), "cut at {cut}");
+            assert_eq!(texts(&again), before, "cut at {cut}");
+            let _nothing = std::fs::remove_file(directory.path().join("c.jsonl.damaged-1"));
+        }
+    }
+
+    #[test]
+    fn a_long_file_is_not_held_in_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.jsonl");
+        let mut conversation = Conversation::open(&path, ROOM).unwrap();
+        let text = "x".repeat(1024 * 1024);
+        for _ in 0..20 {
+            conversation.begin("r", vec![Block::text(&text)]).unwrap();
+            conversation.end(&Ending::EndTurn).unwrap();
+        }
+        let room = Room { tokens: 1_000_000, bytes: 4 * 1024 * 1024 };
+        let conversation = Conversation::open(&path, room).unwrap();
+        let held: usize = conversation.messages().iter().map(Message::bytes).sum();
+        assert!(held <= LOAD_STEP_BYTES + room.bytes, "{held}");
+        assert_eq!(conversation.messages().len() as u64 + conversation.left_out(), 20);
     }
 }

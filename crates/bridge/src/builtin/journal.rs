@@ -62,7 +62,15 @@ impl Journal {
         if found.lacks_newline {
             journal.append(b"\n")?;
         }
-        journal.sync()?;
+        if length != journal.bytes {
+            journal.sync()?;
+        }
+        if length == 0
+            && let Some(directory) = path.parent()
+        {
+            // A new file is only there once its directory says so.
+            File::open(directory)?.sync_all()?;
+        }
         Ok((journal, Repair { dropped_bytes, skipped_lines: found.skipped }))
     }
 

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
-use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 
 /// What an image costs, whatever its size: about what the largest one does.
 const IMAGE_TOKENS: u64 = 1_600;
@@ -137,8 +137,14 @@ impl Block {
         Self::of(&json!({ "type": "text", "text": text }))
     }
 
-    /// The answer to a tool call.
-    pub(super) fn result(id: &str, content: &[serde_json::Value], is_error: bool) -> Self {
+    /// The answer to a tool call. The API takes no blank text, and no error without a text.
+    pub(super) fn result(id: &str, content: &[Value], is_error: bool) -> Self {
+        let is_blank = |block: &Value| block["text"].as_str().is_some_and(|t| t.trim().is_empty());
+        let mut content: Vec<&Value> = content.iter().filter(|block| !is_blank(block)).collect();
+        let nothing = json!({ "type": "text", "text": "(nothing was said)" });
+        if content.is_empty() && is_error {
+            content.push(&nothing);
+        }
         let mut block = json!({ "type": "tool_result", "tool_use_id": id, "content": content });
         if is_error {
             block["is_error"] = true.into();
@@ -193,6 +199,21 @@ impl Block {
         }
         let list: Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
         list.into_iter().map(Self::read).collect()
+    }
+
+    /// Whether it is text, or the result of a tool that is nothing but text.
+    pub(super) fn is_plain(&self) -> bool {
+        match self.kind {
+            Kind::Text { .. } | Kind::ToolUse { .. } => true,
+            Kind::Thinking | Kind::Other => false,
+            Kind::ToolResult { .. } => {
+                let head: Option<Head<'_>> = serde_json::from_str(self.raw()).ok();
+                let content = head.and_then(|head| head.content).and_then(Self::read_all);
+                content.is_some_and(|all| {
+                    all.iter().all(|block| matches!(block.kind, Kind::Text { .. }))
+                })
+            }
+        }
     }
 
     pub(super) fn raw(&self) -> &str {

@@ -1,7 +1,7 @@
 //! Our own agent loop on the Messages API.
 //!
 //! One prompt is one *turn*; in a turn the model is asked in *rounds*, and between two rounds the
-//! tools it called are run. The rule that makes it durable: a message is on disk ([`conversation`])
+//! tools it called are run. The rule that makes it durable: a message is on disk (`conversation`)
 //! before the step that follows from it is taken, so that whatever is killed at whatever point, the
 //! next [`Builtin::open`] finds a conversation that a model can go on with.
 //!
@@ -89,6 +89,8 @@ pub struct Builtin {
     client: Client,
     toolbox: Toolbox,
     conversation: Conversation,
+    /// What an estimated token really costs, as of the last answer.
+    tokens_per_estimate: f64,
     /// What is to be said about the tools, once there is a run to say it in.
     notices: Vec<String>,
 }
@@ -107,7 +109,7 @@ impl Builtin {
         let refused = refused.map(|name| format!("the variable {name} is not passed on"));
         let notices = refused.chain(problems).collect();
         let client = Client::new(settings.endpoint, &settings.patience);
-        Ok(Self { settings, client, toolbox, conversation, notices })
+        Ok(Self { settings, client, toolbox, conversation, tokens_per_estimate: 1.0, notices })
     }
 
     /// Works on one prompt to its end. Every event goes to `reports` except the first and the last,
@@ -129,16 +131,13 @@ impl Builtin {
         for message in std::mem::take(&mut self.notices) {
             output(reports, "notice", &json!({ "message": message })).await;
         }
-        let (mut ending, usage) = match Prompt::read(prompt) {
+        let (ending, usage) = match Prompt::read(prompt) {
             Err(message) => (Ending::Failed { message }, Usage::default()),
             Ok(prompt) => {
                 // Boxed: the nested loops make it large, and it is made once a turn.
                 Box::pin(self.turn(run, prompt, reports, &interrupt)).await
             }
         };
-        if let Err(error) = self.conversation.end(&ending) {
-            ending = agent::not_written(&error);
-        }
         let (bytes, blake3, turns) = self.conversation.fingerprint();
         let body = json!({ "bytes": bytes, "blake3": blake3, "turns": turns });
         output(reports, "transcript", &body).await;
@@ -196,10 +195,14 @@ impl Builtin {
             reports,
             interrupt,
             round: 0,
-            tokens_per_estimate: 1.0,
+            tokens_per_estimate: self.tokens_per_estimate,
             last_text: String::new(),
         };
-        let ending = agent.run().await;
+        let mut ending = agent.run().await;
+        self.tokens_per_estimate = agent.tokens_per_estimate;
+        if let Err(error) = self.conversation.end(&ending) {
+            ending = agent::not_written(&error);
+        }
         (ending, ledger.usage())
     }
 }

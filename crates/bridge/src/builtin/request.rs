@@ -61,6 +61,7 @@ impl Setup {
             max_tokens: self.max_tokens(),
             stream: true,
             thinking: match self.thinking {
+                _ if !may_think(&messages) => None,
                 Thinking::Off => None,
                 Thinking::Budget(tokens) => {
                     Some(json!({ "type": "enabled", "budget_tokens": tokens }))
@@ -86,6 +87,21 @@ impl Setup {
     pub(super) fn bytes(&self) -> usize {
         self.system.len() + self.memory.len() + self.tools.get().len()
     }
+}
+
+/// Whether the model may think: not in the middle of tool calls that began without a thought, as
+/// those of a turn that was set up otherwise and cut off. The API refuses that.
+fn may_think(messages: &[Message]) -> bool {
+    let mut first = None;
+    let mut rest = messages;
+    while let [before @ .., call, results] = rest
+        && call.role == Role::Assistant
+        && results.has_results()
+    {
+        first = call.blocks.first();
+        rest = before;
+    }
+    first.is_none_or(|block| block.kind == Kind::Thinking)
 }
 
 /// The conversation as the API takes it.
@@ -271,6 +287,25 @@ pub(super) mod test {
         ];
         let sent = serde_json::to_string(&sanitized(&messages, 0)).unwrap();
         assert_eq!(sent, serde_json::to_string(&messages[..]).unwrap());
+    }
+
+    #[test]
+    fn thinking_does_not_begin_in_the_middle_of_tool_calls() {
+        let call = json!({ "type": "tool_use", "id": "a", "name": "n", "input": {} });
+        let thought = json!({ "type": "thinking", "thinking": "hm", "signature": "s" });
+        let prompt = Message::text(Role::User, "hi");
+        let result = Message { role: Role::User, blocks: vec![Block::result("a", &[], false)] };
+        let calls = Message { role: Role::Assistant, blocks: vec![Block::of(&call)] };
+        let blocks = vec![Block::of(&thought), Block::of(&call)];
+        let thinks = Message { role: Role::Assistant, blocks };
+        let may = |messages: &[&Message]| {
+            may_think(&messages.iter().map(|message| (*message).clone()).collect::<Vec<_>>())
+        };
+        assert!(may(&[&prompt]));
+        assert!(!may(&[&prompt, &calls, &result]));
+        assert!(may(&[&prompt, &thinks, &result]));
+        assert!(may(&[&prompt, &thinks, &result, &calls, &result]));
+        assert!(may(&[&prompt, &calls, &result, &Message::text(Role::Assistant, "ok"), &prompt]));
     }
 
     #[test]

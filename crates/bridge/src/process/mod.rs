@@ -126,7 +126,7 @@ impl Processes {
         let keeper = Command::new(&self.0.program)
             .arg0("ash-bridge")
             .arg("keep")
-            .env_clear()
+            // Not cleared: by its home it is known as the session's, if the bridge dies before it.
             .current_dir("/")
             // A signal from a terminal must not end the keepers before their trees.
             .process_group(0)

@@ -1,36 +1,130 @@
-//! MCP servers: programs of the workspace that offer tools over their standard streams.
+//! MCP servers: programs that a workspace names in `.mcp.json` and that offer tools over their
+//! standard streams.
+//!
+//! Servers are strangers. Whatever one does, say nothing, say too much, die, costs its own tools
+//! and nothing else: every wait and every size has a bound, and its tree dies with the toolbox.
 
+mod config;
+mod connection;
+mod content;
+mod lines;
+mod names;
+mod server;
+
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::rc::Rc;
 
+use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::task::JoinSet;
 
+use self::server::{Server, ServerTool};
 use super::tools::{Definition, Outcome};
 use crate::exec::Env;
 use crate::process::Processes;
 
-/// The servers of a workspace.
-pub(super) struct Servers {}
+/// How much of a tool's description a model is shown.
+const MAX_DESCRIPTION_CHARS: usize = 8_000;
+
+/// The servers of a workspace, and their tools.
+pub(super) struct Servers {
+    servers: Vec<Rc<Server>>,
+    tools: Vec<Tool>,
+}
+
+struct Tool {
+    definition: Definition,
+    server: Rc<Server>,
+    /// What its server calls it.
+    name: String,
+    is_read_only: bool,
+}
 
 impl Servers {
-    pub(super) async fn start(_: &Path, _: &Env, _: &Processes) -> (Self, Vec<String>) {
-        (Self {}, Vec::new())
+    /// Starts every server, all at the same time. The strings say what went wrong.
+    pub(super) async fn start(
+        workspace: &Path,
+        env: &Env,
+        processes: &Processes,
+    ) -> (Self, Vec<String>) {
+        let (configs, mut problems) = config::read(workspace);
+        let mut starting = JoinSet::new();
+        for (index, (name, config)) in configs.into_iter().enumerate() {
+            let (env, refused) = env.with(&config.env);
+            for variable in refused {
+                problems.push(format!("MCP server {name}: the variable {variable} is refused"));
+            }
+            let (env, workspace) = (env.variables().clone(), workspace.to_owned());
+            let server = Server::new(name, config, env, workspace, processes.clone());
+            starting.spawn_local(async move {
+                let opened = server.open().await;
+                (index, Rc::new(server), opened)
+            });
+        }
+        let mut started = starting.join_all().await;
+        // Who was ready first is chance, and the model should see the same list every time.
+        started.sort_by_key(|(index, ..)| *index);
+
+        let mut all = Self { servers: Vec::new(), tools: Vec::new() };
+        let mut taken = BTreeSet::new();
+        for (_, server, opened) in started {
+            match opened {
+                Ok(tools) => all.add(server, tools, &mut taken),
+                Err(why) => problems.push(format!("MCP server {}: {why}", server.name)),
+            }
+        }
+        (all, problems)
     }
 
-    pub(super) fn definitions(&self) -> Vec<Definition> {
-        Vec::new()
+    fn add(&mut self, server: Rc<Server>, tools: Vec<ServerTool>, taken: &mut BTreeSet<String>) {
+        for tool in tools {
+            let is_read_only = tool.is_read_only();
+            let schema = tool.input_schema.filter(serde_json::Value::is_object);
+            let definition = Definition {
+                name: names::unique(&server.name, &tool.name, taken),
+                description: tool.description.chars().take(MAX_DESCRIPTION_CHARS).collect(),
+                input_schema: schema.unwrap_or_else(|| json!({ "type": "object" })),
+            };
+            let server = server.clone();
+            self.tools.push(Tool { definition, server, name: tool.name, is_read_only });
+        }
+        self.servers.push(server);
     }
 
-    pub(super) fn has(&self, _name: &str) -> bool {
-        false
+    pub(super) fn definitions(&self) -> impl Iterator<Item = Definition> {
+        self.tools.iter().map(|tool| tool.definition.clone())
     }
 
-    pub(super) fn is_read_only(&self, _name: &str) -> bool {
-        false
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
     }
 
-    pub(super) async fn call(&self, name: &str, _input: &RawValue) -> Outcome {
-        Outcome::error(format!("there is no tool {name}"))
+    /// Whether a server says of a tool that it changes nothing.
+    pub(super) fn is_read_only(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|tool| tool.is_read_only)
     }
 
-    pub(super) async fn close(&mut self) {}
+    pub(super) async fn call(&self, name: &str, input: &RawValue) -> Outcome {
+        let Some(tool) = self.find(name) else {
+            return Outcome::error(format!("there is no tool {name}"));
+        };
+        if !input.get().trim_start().starts_with('{') {
+            return Outcome::error("the input must be a JSON object with the tool's fields");
+        }
+        tool.server.call(&tool.name, input).await
+    }
+
+    /// Ends every server.
+    pub(super) async fn close(&mut self) {
+        let mut closing = JoinSet::new();
+        for server in self.servers.drain(..) {
+            closing.spawn_local(async move { server.close().await });
+        }
+        closing.join_all().await;
+    }
+
+    fn find(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.definition.name == name)
+    }
 }

@@ -6,11 +6,12 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use super::failure::Failure;
+use super::part::{Part, empty};
 use super::sse::SseEvent;
+use super::wire::{Counted, Delta, Start, Whole, Wire};
 use crate::builtin::message::{Block, Content, Kind};
 
 /// What a model said.
@@ -69,78 +70,6 @@ pub(super) enum Step {
     Thinking(String),
     Nothing,
     Done,
-}
-
-#[derive(Debug)]
-enum Part {
-    Text(String),
-    Thinking { thinking: String, signature: String },
-    ToolUse { id: String, name: String, input: Box<RawValue>, json: String },
-    Opaque { start: Box<RawValue>, json: String },
-}
-
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(rename = "type", default, borrow)]
-    kind: Cow<'a, str>,
-    #[serde(default)]
-    index: u64,
-    #[serde(borrow)]
-    message: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content_block: Option<&'a RawValue>,
-    #[serde(borrow)]
-    delta: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    usage: Option<Counted>,
-}
-
-/// Counts that replace what was counted before, where they are there at all.
-#[derive(Default, Deserialize)]
-struct Counted {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct Whole<'a> {
-    #[serde(default)]
-    id: String,
-    #[serde(default)]
-    model: String,
-    #[serde(default, borrow)]
-    content: Vec<&'a RawValue>,
-    stop_reason: Option<String>,
-    #[serde(default)]
-    usage: Counted,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Start {
-    #[serde(rename = "type")]
-    kind: String,
-    id: String,
-    name: String,
-    text: String,
-    thinking: String,
-    signature: String,
-    input: Option<Box<RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Delta {
-    #[serde(rename = "type")]
-    kind: String,
-    text: String,
-    thinking: String,
-    signature: String,
-    partial_json: String,
-    stop_reason: Option<String>,
 }
 
 impl Answer {
@@ -348,49 +277,92 @@ impl Tokens {
     }
 }
 
-impl Part {
-    fn block(&self) -> Option<Block> {
-        Some(match self {
-            Self::Text(text) => Block::text(text),
-            Self::Thinking { thinking, signature } => Block::of(
-                &json!({ "type": "thinking", "thinking": thinking, "signature": signature }),
-            ),
-            Self::ToolUse { id, name, .. } => {
-                #[derive(Serialize)]
-                struct ToolUse<'a> {
-                    r#type: &'a str,
-                    id: &'a str,
-                    name: &'a str,
-                    input: Box<RawValue>,
-                }
-                let input = match self.input() {
-                    Input::Whole(input) => input,
-                    Input::Broken(_) => empty(),
-                };
-                Block::of(&ToolUse { r#type: "tool_use", id, name, input })
+#[cfg(test)]
+mod test {
+    use proptest::prelude::*;
+
+    use super::super::sse::SseDecoder;
+    use super::*;
+
+    const STREAM: &str = r#"
+data: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":9}}}
+
+data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}
+
+data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}
+
+data: {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"s"}}
+
+data: {"type":"content_block_start","index":1,"content_block":{"type":"text","text":"a"}}
+
+data: {"type":"content_block_start","index":2,"content_block":{"type":"server_tool_use","id":"x"}}
+
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{}"}}
+
+data: {"type":"content_block_start","index":3,"content_block":{"type":"redacted_thinking","data":"?"}}
+
+data: {"type":"content_block_start","index":4,"content_block":{"type":"tool_use","id":"t","name":"n"}}
+
+data: {"type":"content_block_delta","index":4,"delta":{"type":"input_json_delta","partial_json":"{\"a\""}}
+
+data: {"type":"content_block_delta","index":4,"delta":{"type":"input_json_delta","partial_json":":1}"}}
+
+data: {"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":5}}
+
+data: {"type":"message_stop"}
+
+"#;
+
+    fn taken(bytes: &[u8]) -> (Answer, Result<Step, Failure>) {
+        let mut answer = Answer::default();
+        let mut decoder = SseDecoder::default();
+        decoder.push(bytes);
+        while let Ok(Some(event)) = decoder.next_event() {
+            match answer.take(&event) {
+                Ok(Step::Text(_) | Step::Thinking(_) | Step::Nothing) => {}
+                end => return (answer, end),
             }
-            Self::Opaque { start, json } => {
-                if json.is_empty() {
-                    return Block::read(start);
-                }
-                let mut start: serde_json::Value = serde_json::from_str(start.get()).ok()?;
-                *start.get_mut("input")? = serde_json::from_str(json).ok()?;
-                Block::read(&to_raw_value(&start).ok()?)?
-            }
-        })
+        }
+        (answer, Ok(Step::Nothing))
     }
 
-    fn input(&self) -> Input {
-        let Self::ToolUse { input, json, .. } = self else { return Input::Broken(String::new()) };
-        let text = if json.is_empty() { input.get() } else { json };
-        let object = |raw: Box<RawValue>| raw.get().starts_with('{').then_some(raw);
-        match serde_json::from_str(text).ok().and_then(object) {
-            Some(raw) => Input::Whole(raw),
-            None => Input::Broken(text.to_owned()),
+    #[test]
+    fn every_kind_of_block_comes_through() {
+        let (answer, end) = taken(STREAM.as_bytes());
+        assert_eq!(end, Ok(Step::Done));
+        let kinds = |blocks: Vec<Block>| {
+            let kind = |block: &Block| {
+                serde_json::from_str::<serde_json::Value>(block.raw()).unwrap()["type"].to_string()
+            };
+            blocks.iter().map(kind).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            kinds(answer.blocks()),
+            r#""thinking" "text" "server_tool_use" "redacted_thinking" "tool_use""#
+        );
+        assert_eq!(kinds(answer.blocks_so_far()), r#""thinking" "text" "redacted_thinking""#);
+        assert!(
+            matches!(&answer.calls()[0].input, Input::Whole(input) if input.get() == "{\"a\":1}")
+        );
+        assert_eq!((answer.tokens.sent(), answer.tokens.output), (9, 5));
+    }
+
+    proptest! {
+        #[test]
+        fn no_stream_is_so_broken_that_it_hurts(
+            changes in prop::collection::vec((0..STREAM.len(), any::<u8>()), 0..6),
+            swaps in prop::collection::vec((0usize..13, 0usize..13), 0..3),
+        ) {
+            let mut events: Vec<&str> = STREAM.split("\n\n").collect();
+            swaps.iter().for_each(|&(a, b)| events.swap(a, b));
+            let mut bytes = events.join("\n\n").into_bytes();
+            changes.iter().for_each(|&(at, byte)| bytes[at] = byte);
+            let (answer, _) = taken(&bytes);
+            let parts = answer.parts.len();
+            prop_assert!(answer.blocks().len() <= parts);
+            prop_assert!(answer.blocks_so_far().len() <= parts);
+            prop_assert!(answer.calls().len() <= parts);
+            prop_assert!(serde_json::to_string(&answer.message(&answer.blocks())).is_ok());
         }
     }
-}
-
-fn empty() -> Box<RawValue> {
-    RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
 }

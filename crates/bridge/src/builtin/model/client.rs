@@ -38,17 +38,31 @@ const MAX_HEADER_BYTES: usize = 128 * 1024;
 pub struct Client {
     endpoint: SocketAddr,
     idle: Duration,
+    whole: Duration,
 }
 
 impl Client {
     /// A client of what listens there.
     pub fn new(endpoint: SocketAddr, patience: &Patience) -> Self {
-        Self { endpoint, idle: patience.idle }
+        Self { endpoint, idle: patience.idle, whole: patience.whole }
     }
 
     /// Asks once. `answer` has what came, also when it fails or is dropped in the middle; `heard`
     /// is where it is reported piece by piece.
     pub async fn ask(
+        &self,
+        body: Bytes,
+        answer: &mut Answer,
+        heard: Option<&Reports>,
+    ) -> Result<(), Failure> {
+        let asking = self.exchange(body, answer, heard);
+        timeout(self.whole, asking).await.unwrap_or_else(|_| {
+            let seconds = self.whole.as_secs();
+            Err(Failure::Refused(format!("the model did not finish within {seconds} s")))
+        })
+    }
+
+    async fn exchange(
         &self,
         body: Bytes,
         answer: &mut Answer,

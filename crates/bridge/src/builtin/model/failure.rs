@@ -20,6 +20,8 @@ pub struct Patience {
     pub attempts: u32,
     /// After how long without a byte an answer counts as cut.
     pub idle: Duration,
+    /// How long one answer may take all in all: pings alone can keep one alive for ever.
+    pub whole: Duration,
     /// The longest first wait between two attempts; each further one may be twice as long.
     pub base: Duration,
     /// The longest wait.
@@ -31,6 +33,7 @@ impl Default for Patience {
         Self {
             attempts: 8,
             idle: Duration::from_secs(120),
+            whole: Duration::from_secs(3_600),
             base: Duration::from_millis(500),
             cap: Duration::from_secs(30),
         }
@@ -53,7 +56,9 @@ pub enum Failure {
     Quota(String),
     /// The conversation is longer than the model takes.
     Overflow(String),
-    /// The request will never be answered.
+    /// There is something in the conversation that the model does not take.
+    Rejected(String),
+    /// The request will never be answered, whatever the conversation is.
     Refused(String),
 }
 
@@ -64,6 +69,10 @@ pub enum Verdict {
     Repeat(Duration),
     /// The same with less in it, once; the text is for when that does not help.
     Trim(String),
+    /// The run ends, and what it had added must not be sent again as it is.
+    Reject(String),
+    /// The run ends: there is no money left.
+    Spent(String),
     /// Nothing: the run ends.
     End(Ending),
 }
@@ -99,6 +108,7 @@ impl Failure {
             400 if lower.contains("too long") || lower.contains("context") => {
                 Self::Overflow(message)
             }
+            400 => Self::Rejected(message),
             408 | 429 | 500 | 502 | 503 | 504 | 529 => Self::Busy { message, retry_after },
             _ => Self::Refused(message),
         }
@@ -122,6 +132,7 @@ impl Failure {
             "invalid_request_error" if lower.contains("too long") || lower.contains("context") => {
                 Self::Overflow(message)
             }
+            "invalid_request_error" => Self::Rejected(message),
             "" => Self::Cut("the model's answer has an error in it that cannot be read".to_owned()),
             _ => Self::Refused(message),
         }
@@ -150,8 +161,9 @@ impl Failure {
                 }
                 (message, wait + backoff(1, patience))
             }
-            Self::Quota(_) => return Verdict::End(Ending::Quota),
+            Self::Quota(message) => return Verdict::Spent(message),
             Self::Overflow(message) => return Verdict::Trim(message),
+            Self::Rejected(message) => return Verdict::Reject(message),
             Self::Refused(message) => return Verdict::End(Ending::Failed { message }),
         };
         if attempt >= patience.attempts {
@@ -199,6 +211,7 @@ mod test {
         assert!(matches!(of(403, "billing_error", ""), Failure::Quota(_)));
         assert!(matches!(of(403, "permission_error", "no"), Failure::Refused(_)));
         assert!(matches!(of(400, "x", "prompt is too long: 3 > 2"), Failure::Overflow(_)));
+        assert!(matches!(of(400, "x", "could not process image"), Failure::Rejected(_)));
         assert!(matches!(of(413, "request_too_large", ""), Failure::Overflow(_)));
         assert_eq!(
             of(404, "not_found_error", "model: none"),

@@ -8,7 +8,9 @@
 mod answer;
 mod client;
 mod failure;
+mod part;
 mod sse;
+mod wire;
 
 pub use answer::{Answer, Call, Input, Tokens};
 pub use client::Client;

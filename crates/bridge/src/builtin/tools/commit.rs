@@ -206,3 +206,49 @@ fn remove(dir: &OwnedFd, name: &Path) -> io::Result<()> {
 fn is_file(stat: &Stat) -> bool {
     rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
 }
+
+#[cfg(test)]
+mod test {
+    use std::fs;
+
+    use super::*;
+
+    /// What is in a directory, and where it really is.
+    fn contents(dir: &Path) -> Vec<(PathBuf, Option<String>)> {
+        let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let mut all: Vec<_> =
+            entries.map(|path| (path.clone(), fs::read_to_string(path).ok())).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_failure_midway_takes_everything_back() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("changed"), "old").unwrap();
+        fs::write(dir.path().join("deleted"), "old").unwrap();
+        // It became a directory after the plan was made.
+        fs::create_dir(dir.path().join("late")).unwrap();
+        let before = contents(dir.path());
+        let root = Root::open(dir.path()).unwrap();
+        let was = |name: &str| root.look(Path::new(name)).unwrap();
+        let change = |before, after: Option<&str>| Change {
+            before,
+            after: after.map(|text| text.as_bytes().to_vec()),
+        };
+        let mut changes = BTreeMap::from([
+            (PathBuf::from("changed"), change(was("changed"), Some("new"))),
+            (PathBuf::from("deleted"), change(was("deleted"), None)),
+            (PathBuf::from("dir/made"), change(None, Some("new"))),
+            (PathBuf::from("late"), change(None, Some("new"))),
+        ]);
+        assert!(commit(&root, &changes).is_err());
+        assert_eq!(contents(dir.path()), before);
+
+        changes.remove(Path::new("late"));
+        commit(&root, &changes).unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("changed")).unwrap(), "new");
+        assert_eq!(fs::read_to_string(dir.path().join("dir/made")).unwrap(), "new");
+        assert_eq!(contents(dir.path()).len(), 3, "nothing is left beside them");
+    }
+}

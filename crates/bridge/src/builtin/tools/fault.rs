@@ -20,7 +20,9 @@ impl Fault {
         let name = if path.as_os_str().is_empty() { Path::new(".") } else { path }.display();
         let errno = Errno::from_io_error(error);
         if errno == Some(Errno::XDEV) || errno == Some(Errno::LOOP) {
-            return Self(format!("{name} leads out of the workspace, or in a circle"));
+            return Self(format!(
+                "{name} leads out of the workspace (as every absolute link does), or in a circle"
+            ));
         }
         if error.kind() == io::ErrorKind::NotFound {
             return Self(format!("{name} does not exist"));

@@ -1,0 +1,19 @@
+//! What the bridge does, seen from outside.
+
+#![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
+
+mod bench;
+mod exec;
+mod fake;
+mod files;
+mod loop_context;
+mod loop_failures;
+mod loop_interrupts;
+mod loop_limits;
+mod loop_recovery;
+mod loop_turns;
+mod mcp;
+mod model;
+mod patchset;
+mod process;
+mod trees;
