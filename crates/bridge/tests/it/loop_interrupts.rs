@@ -87,7 +87,8 @@ fn while_a_tool_runs() {
         assert!(results[0].get("is_error").is_none(), "{results:#?}");
         assert!(results[1].to_string().contains("may have partly taken effect"), "{results:#?}");
         assert!(results[2].to_string().contains("not run"), "{results:#?}");
-        assert_eq!(results[3]["text"], INTERRUPTED);
+        assert_eq!(sent[3]["content"][0]["text"], "[The user interrupted this turn.]");
+        assert_eq!(sent[4]["content"][0]["text"], "go on");
     });
 }
 
