@@ -18,10 +18,19 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::TryStreamExt as _;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinSet;
 
 /// How long a connection to the model's provider may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many requests of one sandbox are served at a time. More wait in the backlog.
+const MAX_CONNECTIONS: usize = 64;
+
+/// How long to wait after a connection could not be accepted, most likely for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a sandbox may ask for.
 const ROUTES: [(Method, &str); 3] = [
@@ -105,19 +114,43 @@ impl Egress for ModelProxy {
     fn serve(&self, sandbox: SandboxRef, listener: TcpListener) -> io::Result<EgressGuard> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let app = Router::new().fallback(forward).with_state(Arc::clone(&self.shared));
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
+        tasks.spawn(accept(sandbox, listener, Arc::clone(&self.shared)));
+        // Dropped with its guard, a set ends its tasks.
+        Ok(Box::new(Mutex::new(tasks)))
+    }
+}
+
+async fn accept(sandbox: SandboxRef, listener: tokio::net::TcpListener, shared: Arc<Shared>) {
+    let router = Router::new().fallback(forward).with_state(shared);
+    // Dropped with this task: when nobody serves the sandbox any more, what was under way is cut,
+    // and the agent repeats it.
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= MAX_CONNECTIONS {
+            connections.join_next().await;
+        }
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let service = TowerToHyperService::new(router.clone());
+                let _no_matter = stream.set_nodelay(true);
+                connections.spawn(async move {
+                    // A sandbox that breaks its connection off has its reasons.
+                    let served =
+                        http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                    let _broken_off = served.await;
+                });
+            }
+            Err(error) => {
                 tracing::warn!(
                     session.id = %sandbox.session,
                     error = &error as &dyn std::error::Error,
-                    "the model is out of reach for session {}", sandbox.session,
+                    "a request of session {} to the model was not accepted", sandbox.session,
                 );
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-        });
-        // Dropped with its guard, a set ends its tasks.
-        Ok(Box::new(Mutex::new(tasks)))
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -14,7 +15,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::agent::Agent;
+use super::agent::{Agent, not_written};
 use super::delegate::{self, DELEGATE_CODER};
 use super::memory::{Memory, Scope, UPDATE_MEMORY, complaint, shortened};
 use super::message::{Block, Role};
@@ -98,7 +99,13 @@ impl Agent<'_> {
     ) -> Option<Ending> {
         let mut shown = None;
         let mut at = 0;
+        let mut noted = 0;
         while let Some(call) = calls.get(at) {
+            // There is more to run: should the process be killed, what has finished is known.
+            if let Err(error) = self.note(&calls[noted..at], &slots[noted..at]) {
+                return Some(not_written(&error));
+            }
+            noted = at;
             if self.interrupt.is_cancelled() {
                 return Some(Ending::Interrupted);
             }
@@ -133,6 +140,15 @@ impl Agent<'_> {
             at += together;
         }
         None
+    }
+
+    fn note(&mut self, calls: &[Call], slots: &[Slot]) -> io::Result<()> {
+        for (call, slot) in calls.iter().zip(slots) {
+            if let Some(Outcome { content, is_error, .. }) = slot.outcome.get() {
+                self.conversation.note_result(Block::result(&call.id, content, *is_error))?;
+            }
+        }
+        Ok(())
     }
 
     /// How many of these calls may run side by side.

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::path::Path;
+use std::rc::Rc;
 
 use ash_protocol::Ending;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use super::context::{self, Room};
 use super::delegate::DELEGATE_CODER;
 use super::journal::{Journal, Repair};
 use super::memory::{Memory, Remembered};
-use super::message::{Block, Message, Role};
+use super::message::{Block, Kind, Message, Role};
 
 const VERSION: u32 = 1;
 
@@ -39,6 +40,8 @@ pub(super) struct Conversation {
     /// How many of the messages are of this turn.
     recent: usize,
     rejected: bool,
+    /// Results of tools whose message is not complete yet.
+    results: Vec<Block>,
     left_out: u64,
     memory: Memory,
     coder: Option<Remembered>,
@@ -61,6 +64,7 @@ struct Line {
     turn: Option<u64>,
     message: Option<Box<RawValue>>,
     memory: Option<Box<RawValue>>,
+    result: Option<Box<RawValue>>,
     turn_end: Option<u64>,
     how: Option<String>,
 }
@@ -78,6 +82,7 @@ struct NewLine<'a> {
 enum What<'a> {
     Message { turn: u64, message: &'a Message },
     Memory { turn: u64, memory: &'a Remembered },
+    Result { turn: u64, result: &'a RawValue },
     End { turn_end: u64, how: &'a str },
 }
 
@@ -86,7 +91,8 @@ impl Conversation {
     pub(super) fn open(path: &Path, room: Room) -> io::Result<Self> {
         let mut loaded = Loaded::default();
         let (journal, repair) = Journal::open(path, |line| loaded.take(line, room))?;
-        let Loaded { run, turns, previous, messages, left_out, memory, coder, .. } = loaded;
+        let Loaded { run, turns, previous, messages, results, left_out, memory, coder, .. } =
+            loaded;
         let previous = previous.unwrap_or(Previous::Ended);
         let mut conversation = Self {
             journal,
@@ -96,6 +102,7 @@ impl Conversation {
             messages,
             recent: 0,
             rejected: false,
+            results,
             left_out,
             memory,
             coder,
@@ -141,7 +148,16 @@ impl Conversation {
         self.write(What::Message { turn: self.turns, message: &message })?;
         self.journal.sync()?;
         self.messages.push(message);
+        self.results.clear();
         self.recent += 1;
+        Ok(())
+    }
+
+    /// Notes the result of a tool while others of the same message still run, so that a crash
+    /// makes only the outcome of those unknown.
+    pub(super) fn note_result(&mut self, result: Block) -> io::Result<()> {
+        self.write(What::Result { turn: self.turns, result: result.raw_value() })?;
+        self.results.push(result);
         Ok(())
     }
 
@@ -218,7 +234,12 @@ impl Conversation {
         let Some(last) = self.messages.last().filter(|last| last.role == Role::Assistant) else {
             return Ok(());
         };
-        let answer = |id: &std::rc::Rc<str>| match &self.coder {
+        let noted = |wanted: &Rc<str>| {
+            let is_it =
+                |block: &&Block| matches!(&block.kind, Kind::ToolResult { id } if id == wanted);
+            self.results.iter().find(is_it).cloned()
+        };
+        let unknown = |id: &Rc<str>| match &self.coder {
             Some(coder) if coder.is_of(id) && !coder.memory.is_empty() => Block::error_result(
                 id,
                 &format!(
@@ -229,7 +250,7 @@ impl Conversation {
             ),
             _ => Block::error_result(id, UNKNOWN_OUTCOME),
         };
-        let blocks = last.calls().map(answer).collect();
+        let blocks = last.calls().map(|id| noted(id).unwrap_or_else(|| unknown(id))).collect();
         self.push(Message { role: Role::User, blocks })
     }
 
@@ -258,6 +279,7 @@ struct Loaded {
     turns: u64,
     previous: Option<Previous>,
     messages: Vec<Message>,
+    results: Vec<Block>,
     left_out: u64,
     memory: Memory,
     coder: Option<Remembered>,
@@ -275,6 +297,7 @@ impl Loaded {
             self.previous = Some(Previous::CutOff);
             self.grown_bytes += message.bytes();
             self.messages.push(message);
+            self.results.clear();
             self.recent += 1;
             if self.grown_bytes > LOAD_STEP_BYTES {
                 self.grown_bytes = 0;
@@ -282,6 +305,7 @@ impl Loaded {
                 self.left_out += trimmed.map_or(0, |trimmed| trimmed.dropped_messages);
             }
         }
+        self.results.extend(line.result.as_deref().and_then(Block::read));
         if let Some(memory) = line.memory {
             match serde_json::from_str::<Remembered>(memory.get()) {
                 Ok(remembered) if remembered.is_main() => self.memory = remembered.memory,

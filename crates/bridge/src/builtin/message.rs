@@ -219,6 +219,10 @@ impl Block {
     pub(super) fn raw(&self) -> &str {
         self.raw.get()
     }
+
+    pub(super) fn raw_value(&self) -> &RawValue {
+        &self.raw
+    }
 }
 
 /// About how many tokens a text has.

@@ -10,16 +10,23 @@ const CUT: &str = "[This turn was cut off before it finished.]";
 #[test]
 fn a_tool_that_was_running_has_an_unknown_outcome() {
     local(async {
+        let write = ("t0", "write_file", json!({ "path": "a", "content": "a" }));
         let hang = ("t1", "bash", json!({ "command": "sleep 1000" }));
-        let bench = Bench::new(vec![tools(&[hang]), text("ok")]).await;
+        let never = ("t2", "write_file", json!({ "path": "b", "content": "b" }));
+        let bench = Bench::new(vec![tools(&[write, hang, never]), text("ok")]).await;
         let mut builtin = bench.open().await;
-        kill_when(&mut builtin, json!("hi"), |event| output(event, "tool_use").is_some()).await;
+        kill_when(&mut builtin, json!("hi"), |event| {
+            output(event, "tool_use").is_some_and(|body| body["id"] == "t1")
+        })
+        .await;
         let told = bench.turn(json!("go on")).await;
         assert_eq!(told.ending, Ending::EndTurn);
         let sent = bench.sent(1);
         let blocks = sent[2]["content"].as_array().unwrap();
-        assert!(blocks[0].to_string().contains("outcome unknown"), "{blocks:#?}");
-        assert_eq!(blocks[0]["is_error"], true);
+        assert!(blocks[0].get("is_error").is_none(), "it had finished: {blocks:#?}");
+        assert!(blocks[1].to_string().contains("outcome unknown"), "{blocks:#?}");
+        assert_eq!(blocks[1]["is_error"], true);
+        assert!(blocks[2].to_string().contains("outcome unknown"), "{blocks:#?}");
         let text = |at: usize| sent[at]["content"][0]["text"].clone();
         assert_eq!((text(3), text(4)), (json!(CUT), json!("go on")));
     });
