@@ -124,8 +124,10 @@ async fn what_was_started_in_the_background_lives_as_long_as_the_bridge() {
     let dir = tempfile::tempdir().unwrap();
     let done = dir.path().join("done");
     // More than a pipe holds: it would block for ever, or die, if nobody read it.
-    let script =
-        format!("(sleep 0.2; head -c 3000000 /dev/zero && touch {} && sleep 600) &", done.display());
+    let script = format!(
+        "(sleep 0.2; head -c 3000000 /dev/zero && touch {} && sleep 600) &",
+        done.display()
+    );
     let processes = processes();
     let mut running = processes.spawn(mark.shell(&script)).unwrap();
     assert_eq!(running.wait().await, End::Exited(0));
