@@ -8,11 +8,11 @@
 mod env;
 mod excerpt;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ash_protocol::{ExecEnd, ExecRequest, ExecResult};
+use rustix::io::Errno;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
@@ -150,12 +150,13 @@ impl Output {
         while let Some(pipe) = &self.pipe
             && taken < MAX_PIPE_BYTES
         {
-            match pipe.try_read(&mut self.chunk) {
+            // Past the runtime, which may not have heard yet that there is something to read.
+            match rustix::io::read(pipe, self.chunk.as_mut_slice()) {
                 Ok(read) if read > 0 => {
                     taken += read;
                     self.excerpt.push(&self.chunk[..read]);
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(Errno::INTR) => {}
                 Ok(_) | Err(_) => self.pipe = None,
             }
         }

@@ -98,16 +98,16 @@ impl Running {
             Some(socket) => drop(socket.readable().await),
             None => self.is_gone = true,
         }
-        self.hear();
+        self.hear(|socket, chunk| socket.try_read(chunk));
     }
 
     /// Takes in what the keeper said so far. Never waits.
-    fn hear(&mut self) {
+    fn hear(&mut self, read: impl Fn(&UnixStream, &mut [u8]) -> io::Result<usize>) {
         let mut chunk = [0; 1024];
         while let Some(socket) = &self.socket
             && !self.is_gone
         {
-            match socket.try_read(&mut chunk) {
+            match read(socket, &mut chunk) {
                 Ok(0) => self.is_gone = true,
                 Ok(read) if self.heard.len() < wire::MAX_LINE_BYTES => {
                     self.heard.extend_from_slice(&chunk[..read]);
@@ -142,7 +142,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.hear();
+        // Past the runtime, which may not have heard yet that there is something to read.
+        self.hear(|socket, chunk| Ok(rustix::io::read(socket, chunk)?));
         if self.end.is_none() || self.is_terminating || self.is_gone {
             return; // The socket closes, and with it whatever is left of the tree.
         }
