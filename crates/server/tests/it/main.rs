@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it wants to see")]
-#![expect(clippy::disallowed_methods, reason = "tests run commands and pass environments on")]
 
 mod agent;
 mod cli;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ash_core::entry::Entry;
-use ash_core::id::{AgentId, RunId, SessionId, TenantId};
+use ash_core::id::{AgentId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::policy::Policy;
 use ash_core::run::RunStatus;
@@ -141,21 +141,6 @@ impl World {
                 return log;
             }
         }
-    }
-
-    /// Waits until a run does this.
-    pub(crate) async fn until_output(&self, session: SessionId, run: RunId, wanted: &str) {
-        self.log_until(session, |entry| {
-            matches!(entry, Entry::Output { run: of, name, .. } if *of == run && name == wanted)
-        })
-        .await;
-    }
-
-    pub(crate) async fn until_text(&self, session: SessionId, run: RunId, wanted: &str) {
-        self.log_until(session, |entry| {
-            matches!(entry, Entry::TextDelta { run: of, delta } if *of == run && delta.contains(wanted))
-        })
-        .await;
     }
 
     /// The session's sandbox that is alive.
