@@ -180,12 +180,10 @@ impl Stage {
             };
             let now = Instant::now();
             for entry in entries {
-                match &entry.entry {
-                    Entry::TextDelta { delta, .. } => {
-                        arrivals.extend(delta.matches('#').map(|_| now));
-                    }
-                    other => ended |= other.kind() == "run_ended",
+                if let Entry::TextDelta { delta, .. } = &entry.entry {
+                    arrivals.extend(delta.matches('#').map(|_| now));
                 }
+                ended |= entry.entry.kind() == "run_ended";
             }
         }
         assert_eq!(arrivals.len(), deltas, "every delta arrived");
