@@ -1,6 +1,6 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy test bench demo sim kill ci
+.PHONY: help check fmt clippy doc tidy test bench demo sim kill fuzz ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
@@ -36,10 +36,9 @@ bench: ## Benchmarks against bare baselines, as ratios taken in one run
 	cargo build --release --quiet -p ash-bridge
 	cargo run --release --quiet -p ash-bench -- $(PART)
 
-demo: ## Kills a writer with -9 ten times and tells what survived
-	@cargo build --release --quiet -p ash-store --bin ash-kill-test
-	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
-	  ./target/release/ash-kill-test run "$$dir" --kills 10
+demo: ## A real session through message, crash and resume, on the scripted model
+	@cargo build --quiet -p ash-bridge
+	@cargo run --quiet -p ash-server --example demo
 
 sim: ## Plays simulated histories: SEEDS=n many, or SEED=n one
 	$(if $(SEED),ASH_SIM_SEED=$(SEED),ASH_SIM_SEEDS=$(SEEDS)) \
@@ -49,5 +48,9 @@ kill: ## The kill test for MINUTES=n
 	cargo build --release --quiet -p ash-store --bin ash-kill-test
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	  ./target/release/ash-kill-test run "$$dir" --minutes $(MINUTES)
+
+fuzz: ## Throws bytes at the frame decoder for SECONDS=n (needs clang and the nightly features)
+	cd crates/protocol/fuzz && RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(FUZZ_FLAGS)" \
+	  cargo run --release --bin decoder -- -max_total_time=$(SECONDS)
 
 ci: check test ## Exactly what CI runs
