@@ -49,8 +49,15 @@ kill: ## The kill test for MINUTES=n
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	  ./target/release/ash-kill-test run "$$dir" --minutes $(MINUTES)
 
-fuzz: ## Throws bytes at the frame decoder for SECONDS=n (needs clang and the nightly features)
-	cd crates/protocol/fuzz && RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(FUZZ_FLAGS)" \
-	  cargo run --release --bin decoder -- -max_total_time=$(SECONDS)
+# What cargo-fuzz would set; the pinned compiler has it behind a switch.
+FUZZ_FLAGS = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+  -Ccodegen-units=1 -Cdebug-assertions
+SECONDS ?= 60
+
+fuzz: ## Throws bytes at the frame decoder for SECONDS=n (needs a C++ compiler)
+	cd crates/protocol/fuzz && mkdir -p corpus && RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(FUZZ_FLAGS)" \
+	  cargo run --release --target $$(rustc -vV | sed -n 's/host: //p') --bin decoder -- \
+	  -max_total_time=$(SECONDS) corpus
 
 ci: check test ## Exactly what CI runs
