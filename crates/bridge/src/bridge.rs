@@ -149,22 +149,22 @@ async fn accept(bridge: &Rc<Bridge>, control: UnixListener) -> io::Result<()> {
 async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> io::Result<()> {
     let mut runtime = None;
     while let Some(Delivery { run, prompt }) = deliveries.recv().await {
+        let interrupt = bridge.begin(&run);
         bridge.spool.append(&run, &Event::Begun).await?;
-        let (ending, usage) = if bridge.interrupted.borrow().contains(&run) {
-            (Ending::Interrupted, Usage::default())
-        } else {
-            if runtime.is_none() {
-                runtime = Some(open(bridge).await);
+        // Opening starts what the agent needs, and may take long. What was wrong with it may have
+        // been put right by the next prompt, so it is tried anew then.
+        let opened = match runtime.take() {
+            Some(open) => Some(Ok(open)),
+            None => interrupt.run_until_cancelled(open(bridge)).await,
+        };
+        let (ending, usage) = match opened {
+            Some(Ok(mut builtin)) => {
+                let ended = execute(bridge, &mut builtin, &run, &prompt, interrupt).await?;
+                runtime = Some(builtin);
+                ended
             }
-            match runtime.as_mut() {
-                Some(Ok(builtin)) => execute(bridge, builtin, &run, &prompt).await?,
-                Some(Err(message)) => {
-                    let failed = Ending::Failed { message: message.clone() };
-                    runtime = None; // What was wrong may have been put right by the next prompt.
-                    (failed, Usage::default())
-                }
-                None => continue,
-            }
+            Some(Err(message)) => (Ending::Failed { message }, Usage::default()),
+            None => (Ending::Interrupted, Usage::default()),
         };
         bridge.current.borrow_mut().take();
         bridge.spool.append(&run, &Event::Ended { how: ending, usage }).await?;
@@ -201,13 +201,8 @@ async fn execute(
     builtin: &mut Builtin,
     run: &str,
     prompt: &RawValue,
+    interrupt: CancellationToken,
 ) -> io::Result<(Ending, Usage)> {
-    let interrupt = CancellationToken::new();
-    *bridge.current.borrow_mut() = Some((run.to_owned(), interrupt.clone()));
-    // It may have come while the runtime was opened.
-    if bridge.interrupted.borrow().iter().any(|interrupted| interrupted == run) {
-        interrupt.cancel();
-    }
     let (reports, mut events) = Reports::channel();
     let mut running = Box::pin(async move { builtin.run(run, prompt, &reports, interrupt).await });
     let mut ended = None;
@@ -228,6 +223,16 @@ async fn execute(
 }
 
 impl Bridge {
+    /// Makes a run the current one. Its token is cancelled when it is to end, or already.
+    fn begin(&self, run: &str) -> CancellationToken {
+        let interrupt = CancellationToken::new();
+        if self.interrupted.borrow().iter().any(|interrupted| interrupted == run) {
+            interrupt.cancel();
+        }
+        *self.current.borrow_mut() = Some((run.to_owned(), interrupt.clone()));
+        interrupt
+    }
+
     pub(crate) fn is_configured(&self) -> bool {
         self.config.get().is_some()
     }

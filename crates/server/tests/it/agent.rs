@@ -5,7 +5,7 @@ use ash_core::json::Json;
 use ash_core::run::RunStatus;
 use ash_protocol::{ExecEnd, ExecRequest, Limits};
 
-use crate::world::{KEY, World, tenant, until};
+use crate::world::{KEY, World, processes_mentioning, tenant, until};
 
 #[tokio::test]
 async fn a_prompt_is_answered_and_the_conversation_goes_on() {
@@ -204,6 +204,28 @@ async fn an_interrupt_ends_a_run_wherever_it_is() {
 }
 
 #[tokio::test]
+async fn an_interrupt_is_heard_while_the_agent_is_still_being_opened() {
+    let world = World::start().await;
+    let session = world.session().await;
+    let servers = r#"{"mcpServers": {"slow": {"command": "sleep", "args": ["1000"]}}}"#;
+    std::fs::write(world.host.workspace(session).join(".mcp.json"), servers).unwrap();
+    let sandbox = world.sandbox(session).await;
+    let accepted = world.prompt(session, "hello").await;
+    let home = world.host.home(session);
+    until("the server is being started", || {
+        processes_mentioning(home.as_os_str()).iter().any(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|l| l.contains("1000"))
+        })
+    })
+    .await;
+    world.engine.interrupt(&tenant(), session, None).await.unwrap();
+    assert_eq!(world.turn(session, accepted).await.status, RunStatus::Cancelled);
+    assert_eq!(world.sandbox(session).await, sandbox, "it had to be killed to obey");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_run_stops_at_its_limits() {
     let limits = Limits { max_rounds: Some(2), ..Limits::default() };
     let world = World::with_limits(limits).await;
@@ -260,10 +282,11 @@ async fn a_command_beside_the_agent_is_bounded_and_its_tree_is_killed() {
     assert_eq!(result.end, ExecEnd::TimedOut);
     let home = world.host.home(session);
     until("the command's tree is gone", || {
-        crate::world::processes_mentioning(home.as_os_str()).iter().all(|pid| {
+        processes_mentioning(home.as_os_str()).iter().all(|pid| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             !line.contains("sleep")
         })
-    });
+    })
+    .await;
     world.end().await;
 }

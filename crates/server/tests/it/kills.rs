@@ -56,7 +56,7 @@ async fn hold(world: &World, session: SessionId, held: &Held) -> RunId {
         .await;
     if held.tool.is_some() {
         let begun = world.host.workspace(session).join("begun");
-        until("the tool has begun", || begun.exists());
+        until("the tool has begun", || begun.exists()).await;
     }
     accepted.run
 }
@@ -113,7 +113,7 @@ async fn a_session_comes_back_after_its_bridge_was_killed_in_every_phase() {
         let record = world.engine.store().run(session, run).await.unwrap();
         assert_eq!(record.status, RunStatus::Interrupted, "{}", held.name);
         let home = world.host.home(session);
-        until("nothing of it is left", || processes_mentioning(home.as_os_str()).is_empty());
+        until("nothing of it is left", || processes_mentioning(home.as_os_str()).is_empty()).await;
         remembers(&world, session, held.name).await;
         if held.tool.is_some() {
             let sent = world.requests().pop().unwrap().body.to_string();

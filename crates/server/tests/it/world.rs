@@ -166,7 +166,7 @@ impl World {
             model.shutdown().await;
         }
         let marker = self.dir.as_os_str().to_owned();
-        until("nothing is left", || processes_mentioning(&marker).is_empty());
+        until("nothing is left", || processes_mentioning(&marker).is_empty()).await;
     }
 }
 
@@ -271,11 +271,11 @@ pub(crate) fn bridge_program() -> PathBuf {
 }
 
 /// Looks until it is so.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
