@@ -6,7 +6,7 @@
 //! apart.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ const FLOOD: usize = 50_000;
 
 pub(crate) fn measure() {
     heading("From the model's byte to the follower's");
-    let bridge = program();
+    let bridge = ash_server::beside::bridge().expect("it is built");
     let directory = world::directory();
     let runtime = world::runtime();
     runtime.block_on(async {
@@ -121,6 +121,7 @@ impl Stage {
         let departures = Arc::new(Mutex::new(Vec::new()));
         let mut model = JoinSet::new();
         model.spawn(serve(listener, script, Arc::clone(&departures)));
+        let owner = store.next_owner().await.expect("the store can be written");
         let agent = Agent {
             runtime: "builtin".to_owned(),
             model: "bench".to_owned(),
@@ -132,6 +133,7 @@ impl Stage {
         let host = PlainHost::open(PlainOptions {
             data: directory.to_owned(),
             bridge: bridge.to_owned(),
+            owner,
             orphan_ttl: Duration::from_secs(60),
             describe: Arc::new(move |_| agent.clone()),
             environment: BTreeMap::new(),
@@ -139,7 +141,6 @@ impl Stage {
         })
         .expect("the directory can be used");
         world::deploy(&*store).await;
-        let owner = store.next_owner().await.expect("the store can be written");
         let engine = Engine::start(Options {
             store,
             host: Arc::new(host.clone()),
@@ -263,12 +264,4 @@ async fn read_request(stream: &mut TcpStream) -> std::io::Result<()> {
             }
         }
     }
-}
-
-/// The bridge that was built beside this program.
-fn program() -> PathBuf {
-    let here = std::env::current_exe().expect("this program has a path");
-    let bridge = here.with_file_name("ash-bridge");
-    assert!(bridge.exists(), "build it first: cargo build --release --bin ash-bridge");
-    bridge
 }

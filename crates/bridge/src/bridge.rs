@@ -15,7 +15,9 @@ use std::net::TcpListener;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ash_protocol::{Answer, Config, Ending, Event, ExecRequest, Usage};
+use ash_protocol::{
+    Answer, Config, Ending, Event, ExecRequest, Frame, FrameError, REPLACED, Replaced, Usage,
+};
 use serde_json::value::RawValue;
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc};
@@ -27,6 +29,7 @@ use crate::builtin::model::Patience;
 use crate::builtin::{Builtin, Settings};
 use crate::control;
 use crate::exec::{self, Env};
+use crate::note;
 use crate::process::{self, Processes};
 use crate::reports::Reports;
 use crate::spool::Spool;
@@ -38,7 +41,10 @@ const QUEUE_CAPACITY: usize = 4;
 const MAX_REMEMBERED: usize = 1024;
 
 /// How many connections may be open: one counts, others are on their way in or out.
-const MAX_CONNECTIONS: usize = 8;
+const MAX_CONNECTIONS: usize = 32;
+
+/// How long to wait after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long to wait for a server before it has said how long.
 const FIRST_SERVER_TTL: Duration = Duration::from_secs(600);
@@ -56,11 +62,20 @@ pub(crate) struct Bridge {
     known: RefCell<VecDeque<String>>,
     interrupted: RefCell<VecDeque<String>>,
     current: RefCell<Option<(String, CancellationToken)>>,
-    /// Whoever is connected; cancelled when somebody else takes over.
+    /// From dequeueing a prompt until its end is written down.
+    working: Cell<bool>,
+    /// Whoever is listened to; cancelled when somebody else takes over.
     connection: RefCell<CancellationToken>,
-    connections: Cell<usize>,
+    /// Whether somebody is.
+    connected: Cell<bool>,
+    /// The latest server that was here.
+    owner: Cell<u64>,
     /// When something last happened that shows that somebody cares.
     last_sign: Cell<Instant>,
+    /// A connection or a turn has ended.
+    changed: Notify,
+    /// How many frames said nothing to us.
+    unknown: Cell<u64>,
     ending: CancellationToken,
 }
 
@@ -111,9 +126,13 @@ pub async fn run(start: Start) -> io::Result<()> {
         known: RefCell::default(),
         interrupted: RefCell::default(),
         current: RefCell::default(),
+        working: Cell::new(false),
         connection: RefCell::new(CancellationToken::new()),
-        connections: Cell::new(0),
+        connected: Cell::new(false),
+        owner: Cell::new(0),
         last_sign: Cell::new(Instant::now()),
+        changed: Notify::new(),
+        unknown: Cell::new(0),
         ending: ending.clone(),
     });
     tokio::select! {
@@ -129,18 +148,24 @@ pub async fn run(start: Start) -> io::Result<()> {
 async fn accept(bridge: &Rc<Bridge>, control: UnixListener) -> io::Result<()> {
     let mut connections = JoinSet::new();
     loop {
-        let (stream, _) = control.accept().await?;
+        let stream = match control.accept().await {
+            Ok((stream, _)) => stream,
+            // A machine that is short of something for a moment must not cost a turn.
+            Err(error) => {
+                note(format_args!("a connection could not be accepted: {error}"));
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
         while connections.try_join_next().is_some() {}
         if connections.len() >= MAX_CONNECTIONS {
             continue; // Dropped: whoever it is tries again.
         }
         let bridge = Rc::clone(bridge);
         connections.spawn_local(async move {
-            bridge.connections.set(bridge.connections.get() + 1);
             let hangup = control::converse(Rc::clone(&bridge), stream).await;
-            bridge.connections.set(bridge.connections.get() - 1);
-            bridge.last_sign.set(Instant::now());
-            eprintln!("ash-bridge: a connection ended: {hangup}");
+            let unknown = bridge.unknown.get();
+            note(format_args!("a connection ended: {hangup}; {unknown} frames were not known"));
         });
     }
 }
@@ -149,6 +174,7 @@ async fn accept(bridge: &Rc<Bridge>, control: UnixListener) -> io::Result<()> {
 async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> io::Result<()> {
     let mut runtime = None;
     while let Some(Delivery { run, prompt }) = deliveries.recv().await {
+        bridge.working.set(true);
         let interrupt = bridge.begin(&run);
         bridge.spool.append(&run, &Event::Begun).await?;
         // Opening starts what the agent needs, and may take long. What was wrong with it may have
@@ -168,7 +194,8 @@ async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> 
         };
         bridge.current.borrow_mut().take();
         bridge.spool.append(&run, &Event::Ended { how: ending, usage }).await?;
-        bridge.last_sign.set(Instant::now());
+        bridge.working.set(false);
+        bridge.sign();
     }
     Ok(())
 }
@@ -292,41 +319,94 @@ impl Bridge {
         Env::new(&config.home, path.as_deref(), lang.as_deref(), term.as_deref(), &config.env)
     }
 
-    /// Makes the caller the connection that counts. The token says when it no longer does.
-    pub(crate) fn take_over(&self) -> CancellationToken {
+    /// Makes the caller the connection that counts, unless a later server has been here.
+    pub(crate) fn take_over(self: &Rc<Self>, owner: u64) -> Option<Current> {
+        if owner < self.owner.get() {
+            return None;
+        }
+        self.owner.set(owner);
         let token = CancellationToken::new();
         self.connection.replace(token.clone()).cancel();
-        token
+        self.connected.set(true);
+        Some(Current { bridge: Rc::clone(self), token })
+    }
+
+    /// The last frame for whoever is not listened to any more.
+    pub(crate) fn replaced(&self) -> Result<Frame, FrameError> {
+        Frame::new(REPLACED, &Replaced { owner: self.owner.get() })
+    }
+
+    pub(crate) fn count_unknown(&self, kind: &str) {
+        if self.unknown.get() == 0 {
+            note(format_args!("frames of kind {kind:?} are not known here"));
+        }
+        self.unknown.set(self.unknown.get() + 1);
     }
 
     pub(crate) fn shut_down(&self) {
         self.ending.cancel();
     }
 
-    /// Resolves when no server has been there for too long and nothing is being done.
+    /// Somebody was here until now.
+    fn sign(&self) {
+        self.last_sign.set(Instant::now());
+        self.changed.notify_waiters();
+    }
+
+    /// Resolves when no server has been there for too long and nothing is being done, or nothing
+    /// can be, because nobody takes what there is to tell.
     async fn abandoned(&self) {
         loop {
+            let changed = self.changed.notified();
             let ttl = self
                 .config
                 .get()
                 .map_or(FIRST_SERVER_TTL, |config| Duration::from_millis(config.orphan_ttl_ms));
-            let busy = self.connections.get() > 0 || self.is_working();
+            let is_waiting = self.queue.capacity() < QUEUE_CAPACITY;
+            let is_working = (self.working.get() || is_waiting) && !self.spool.is_full();
+            let busy = self.connected.get() || is_working;
             let deadline = if busy { Instant::now() + ttl } else { self.last_sign.get() + ttl };
-            if !busy && deadline <= Instant::now() {
-                eprintln!("ash-bridge: no server came back within {ttl:?}");
+            if deadline <= Instant::now() {
+                note(format_args!("no server came back within {ttl:?}"));
                 return;
             }
-            // A second is exact enough for something that takes minutes.
-            tokio::time::sleep_until(deadline.min(Instant::now() + LOOK_EVERY)).await;
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep_until(deadline.min(Instant::now() + LOOK_EVERY)) => {}
+            }
         }
-    }
-
-    fn is_working(&self) -> bool {
-        self.current.borrow().is_some() || self.queue.capacity() < QUEUE_CAPACITY
     }
 }
 
-/// How often it is checked whether anybody cares.
+/// The connection that counts, for as long as it does.
+pub(crate) struct Current {
+    bridge: Rc<Bridge>,
+    token: CancellationToken,
+}
+
+impl Current {
+    /// Resolves when another connection has taken over.
+    pub(crate) async fn replaced(&self) {
+        self.token.cancelled().await;
+    }
+
+    /// What to say to it then, so that it does not come back and take over in turn.
+    pub(crate) fn farewell(&self) -> Result<Frame, FrameError> {
+        self.bridge.replaced()
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if !self.token.is_cancelled() {
+            self.bridge.connected.set(false);
+            self.bridge.sign();
+        }
+    }
+}
+
+/// How often it is checked whether anybody cares, though nothing has changed: a spool gets full
+/// without a word.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 fn remember(runs: &RefCell<VecDeque<String>>, run: String) {

@@ -10,21 +10,29 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
+use std::time::Duration;
 
-use ash_protocol::{Answer, Ask, Frame, FrameDecoder, Hello, OURS, REPLACED, Welcome};
+use ash_protocol::{
+    Answer, Ask, Frame, FrameDecoder, FrameError, Hello, MAX_FRAME_BYTES, OURS, Welcome,
+};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, Current};
 use crate::spool::Reader;
 
 /// How many answers may wait for a server that does not read them.
 const ANSWERS_CAPACITY: usize = 32;
+
+/// How long a connection may take to say who it is.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the line may be that says so.
+const MAX_HELLO_BYTES: usize = 64 * 1024;
 
 /// How many commands may run at once for one server.
 const MAX_EXECS: usize = 16;
@@ -40,21 +48,25 @@ pub(crate) enum Hangup {
     NoHello,
     #[error("the server speaks none of our versions")]
     Version,
+    #[error("the server did not say hello in time")]
+    Silent,
+    #[error("a later server has been here")]
+    Superseded,
     #[error("another connection took over")]
     Replaced,
 }
 
 /// Talks to a server until it goes away or another one comes.
 pub(crate) async fn converse(bridge: Rc<Bridge>, mut stream: UnixStream) -> Hangup {
-    match greet(&bridge, &mut stream).await {
-        Ok((after, decoder)) => {
-            let replaced = bridge.take_over();
+    let greeted = tokio::time::timeout(HELLO_TIMEOUT, greet(&bridge, &mut stream)).await;
+    match greeted.unwrap_or(Err(Hangup::Silent)) {
+        Ok((after, current, decoder)) => {
             let reader = bridge.spool.read_after(after);
             let (read, write) = stream.into_split();
             let (answers, queue) = mpsc::channel(ANSWERS_CAPACITY);
             tokio::select! {
                 biased;
-                hangup = speak(write, queue, reader, replaced) => hangup,
+                hangup = speak(write, queue, reader, current) => hangup,
                 hangup = listen(&bridge, read, decoder, answers) => hangup,
             }
         }
@@ -63,10 +75,13 @@ pub(crate) async fn converse(bridge: Rc<Bridge>, mut stream: UnixStream) -> Hang
 }
 
 /// Reads the hello and answers it.
-async fn greet(bridge: &Bridge, stream: &mut UnixStream) -> Result<(u64, FrameDecoder), Hangup> {
-    let mut decoder = FrameDecoder::default();
+async fn greet(
+    bridge: &Rc<Bridge>,
+    stream: &mut UnixStream,
+) -> Result<(u64, Current, FrameDecoder), Hangup> {
+    let mut decoder = FrameDecoder::with_max(MAX_HELLO_BYTES);
     let frame = next_frame(stream, &mut decoder).await?;
-    let Some(Ask::Hello(Hello { versions, after })) = Ask::of(&frame)? else {
+    let Some(Ask::Hello(Hello { versions, owner, after })) = Ask::of(&frame)? else {
         return Err(Hangup::NoHello);
     };
     let id = frame.id.unwrap_or_default();
@@ -79,6 +94,10 @@ async fn greet(bridge: &Bridge, stream: &mut UnixStream) -> Result<(u64, FrameDe
         stream.write_all(&refusal.encode()?).await?;
         return Err(Hangup::Version);
     };
+    let Some(current) = bridge.take_over(owner) else {
+        stream.write_all(&bridge.replaced()?.encode()?).await?;
+        return Err(Hangup::Superseded);
+    };
     let welcome = Answer::Welcome(Welcome {
         version,
         release: env!("CARGO_PKG_VERSION").to_owned(),
@@ -88,7 +107,7 @@ async fn greet(bridge: &Bridge, stream: &mut UnixStream) -> Result<(u64, FrameDe
     let line = welcome.frame()?.answering(id).encode()?;
     let sent = send_with_listener(bridge, stream, &line).await?;
     stream.write_all(&line[sent..]).await?;
-    Ok((after, decoder))
+    Ok((after, current, decoder.bounded_by(MAX_FRAME_BYTES)))
 }
 
 /// Sends the first bytes of a line together with the listener's descriptor.
@@ -162,7 +181,10 @@ async fn listen(
                 Answer::Done
             }
             // A newer server: it learns that it cannot have this from us.
-            None => refused(&format!("this bridge does not know {:?}", frame.kind)),
+            None => {
+                bridge.count_unknown(&frame.kind);
+                refused(&format!("this bridge does not know {:?}", frame.kind))
+            }
         };
         let Some(id) = frame.id else { continue };
         match answer.frame() {
@@ -181,7 +203,7 @@ async fn speak(
     mut write: OwnedWriteHalf,
     mut answers: mpsc::Receiver<Frame>,
     mut reader: Reader,
-    replaced: CancellationToken,
+    current: Current,
 ) -> Hangup {
     let mut outgoing = Vec::new();
     loop {
@@ -189,14 +211,13 @@ async fn speak(
         // Both are safe to give up half-way: a frame or a line is taken whole or not at all.
         let taken = tokio::select! {
             biased;
-            () = replaced.cancelled() => {
-                // So that it does not come back and take over in turn.
-                if let Ok(line) = Frame::new(REPLACED, &()).and_then(|frame| frame.encode()) {
+            () = current.replaced() => {
+                if let Ok(line) = current.farewell().and_then(|frame| frame.encode()) {
                     let _gone = write.try_write(&line);
                 }
                 return Hangup::Replaced;
             }
-            Some(answer) = answers.recv() => answer.encode().map(|line| outgoing = line)
+            Some(answer) = answers.recv() => sendable(answer).map(|line| outgoing = line)
                 .map_err(Hangup::from),
             lines = reader.next() => lines.map(|lines| wrap(lines, &mut outgoing))
                 .map_err(Hangup::from),
@@ -210,8 +231,18 @@ async fn speak(
                 return error.into();
             },
             // A server that no longer reads must not keep its successor waiting.
-            () = replaced.cancelled() => return Hangup::Replaced,
+            () = current.replaced() => return Hangup::Replaced,
         }
+    }
+}
+
+/// The line of an answer; if it is too long for one, of the answer that it is.
+fn sendable(answer: Frame) -> Result<Vec<u8>, FrameError> {
+    match (answer.encode(), answer.re) {
+        (Err(FrameError::TooLong { .. }), Some(id)) => {
+            refused("the answer is too long to be sent").frame()?.answering(id).encode()
+        }
+        (line, _) => line,
     }
 }
 

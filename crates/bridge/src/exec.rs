@@ -26,6 +26,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How much a pipe can hold: what a command printed last is at most that far behind its end.
 const MAX_PIPE_BYTES: usize = 1024 * 1024;
+/// How much of a stream is kept at most, whatever is asked: escaped as JSON it still fits a frame.
+const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// How much is read at once.
 const CHUNK_BYTES: usize = 16 * 1024;
 
@@ -72,8 +74,9 @@ fn directory(workspace: &Path, cwd: Option<&Path>) -> Result<PathBuf, String> {
 }
 
 async fn attend(mut running: Running, request: &ExecRequest) -> ExecResult {
-    let mut stdout = Output::new(running.stdout.take(), request.max_output_bytes);
-    let mut stderr = Output::new(running.stderr.take(), request.max_output_bytes);
+    let kept = request.max_output_bytes.min(MAX_OUTPUT_BYTES);
+    let mut stdout = Output::new(running.stdout.take(), kept);
+    let mut stderr = Output::new(running.stderr.take(), kept);
     let timeout = tokio::time::sleep(Duration::from_millis(request.timeout_ms));
     tokio::pin!(timeout);
     let end = loop {

@@ -11,3 +11,11 @@ pub mod exec;
 pub mod process;
 pub mod reports;
 pub mod spool;
+
+use std::io::Write as _;
+
+/// Says something about the bridge itself, to whoever reads its log. Where nothing can be written,
+/// nothing is said: that must not end a turn.
+pub fn note(message: std::fmt::Arguments<'_>) {
+    let _full = writeln!(std::io::stderr(), "ash-bridge: {message}");
+}

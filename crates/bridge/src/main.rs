@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ash_bridge::bridge::{self, Inherited, Start};
+use ash_bridge::note;
 use ash_bridge::process::{self, Processes};
 use ash_bridge::spool::Spool;
-use ash_protocol::Heading;
+use ash_protocol::{EXIT_NO_ROOM, Heading};
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
@@ -26,8 +27,9 @@ fn main() -> ExitCode {
         None => match run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("ash-bridge: {error}");
-                ExitCode::FAILURE
+                note(format_args!("{error}"));
+                let no_room = error.kind() == io::ErrorKind::StorageFull;
+                if no_room { ExitCode::from(EXIT_NO_ROOM) } else { ExitCode::FAILURE }
             }
         },
         Some("keep") => process::keep(),
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
             if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Some(other) => {
-            eprintln!("ash-bridge: {other:?} is not known; it is started by the server");
+            note(format_args!("{other:?} is not known; it is started by the server"));
             ExitCode::from(2)
         }
     }

@@ -92,12 +92,17 @@ impl Spool {
         self.0.state.borrow().last
     }
 
+    /// Whether nothing more is taken until something is acknowledged.
+    pub fn is_full(&self) -> bool {
+        self.0.state.borrow().unacknowledged_bytes() >= self.0.bound
+    }
+
     /// Appends a report. Waits while too much is not acknowledged.
     pub async fn append(&self, run: &str, event: &Event) -> io::Result<()> {
         loop {
             // Registered before the look, so that an acknowledgement in between is not missed.
             let room = self.0.acknowledged.notified();
-            if self.0.state.borrow().unacknowledged_bytes() < self.0.bound {
+            if !self.is_full() {
                 break;
             }
             room.await;

@@ -15,8 +15,8 @@ use ash_store::StoreError;
 use tokio::task::JoinSet;
 
 use crate::host::{HostError, SandboxRef};
-use crate::registry::Registry;
-use crate::shared::Shared;
+use crate::registry::{Registry, Told};
+use crate::shared::{Link, Shared};
 
 /// How long between two passes.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
@@ -93,7 +93,8 @@ async fn end_abandoned(shared: &Shared, registry: &Arc<Registry>) -> Result<(), 
     }
 }
 
-/// A sandbox that should be alive and is not is reported; one that no session expects is stopped.
+/// A sandbox that should be alive and is not is asked for its last words; one that no session
+/// expects is stopped.
 ///
 /// The order matters. What should be alive is read before the host is asked, so a sandbox that is
 /// missing has really gone. What is expected is read after, so a sandbox that is not expected has
@@ -108,9 +109,9 @@ async fn compare_with_host(
         list.map_err(|_| HostError::late("list sandboxes"))??.into_iter().collect();
     for sandbox in should_live {
         if !alive.contains(&sandbox) {
-            let gone = Fact::SandboxGone { incarnation: sandbox.incarnation, death: Death::Lost };
-            let told = registry.tell(sandbox.session, gone.into()).await;
-            told.map_err(|_| PassError::Closing)?;
+            let fact = Fact::SandboxGone { incarnation: sandbox.incarnation, death: Death::Lost };
+            let told = Told { link: Some(Link::OUTSIDE), fact };
+            registry.tell(sandbox.session, told).await.map_err(|_| PassError::Closing)?;
         }
     }
     let mut stopping = JoinSet::new();

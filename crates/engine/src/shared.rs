@@ -18,6 +18,11 @@ use crate::tasks::Tasks;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link(u64);
 
+impl Link {
+    /// Nobody's connection: something was seen from outside.
+    pub(crate) const OUTSIDE: Self = Self(0);
+}
+
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) host: Arc<dyn SandboxHost>,

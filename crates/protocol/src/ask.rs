@@ -44,6 +44,9 @@ pub enum Ask {
 pub struct Hello {
     /// What it speaks.
     pub versions: Versions,
+    /// Which life of a server this is. A later one is listened to instead of an earlier one, never
+    /// the other way round.
+    pub owner: u64,
     /// The last report that it has.
     pub after: u64,
 }

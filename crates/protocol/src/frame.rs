@@ -106,6 +106,13 @@ impl FrameDecoder {
         Self { buffer: Vec::new(), start: 0, searched: 0, max }
     }
 
+    /// The same decoder, with what it holds, and another bound.
+    #[must_use]
+    pub fn bounded_by(mut self, max: usize) -> Self {
+        self.max = max;
+        self
+    }
+
     /// Takes bytes that came. Call [`next_frame`](Self::next_frame) until it has no more before the
     /// next ones, so that the bound holds.
     pub fn push(&mut self, bytes: &[u8]) {

@@ -28,6 +28,6 @@ mod version;
 
 pub use ask::{Answer, Ask, Config, ExecEnd, ExecRequest, ExecResult, Hello, Limits, Welcome};
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
-pub use report::{Ending, Event, EventError, Phase, REPLACED, REPORT, Reported, Usage};
-pub use spool::{HEADING_BYTES, Heading};
+pub use report::{Ending, Event, EventError, Phase, REPLACED, REPORT, Replaced, Reported, Usage};
+pub use spool::{EXIT_NO_ROOM, HEADING_BYTES, Heading};
 pub use version::{OURS, Versions};

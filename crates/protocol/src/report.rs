@@ -9,6 +9,13 @@ pub const REPORT: &str = "report";
 /// The kind of frame that a bridge sends last, to a server that another one has replaced.
 pub const REPLACED: &str = "replaced";
 
+/// What such a frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// Which life of a server is listened to now.
+    pub owner: u64,
+}
+
 /// A report with its number, as it is spooled and sent. Its kind is a word, not a type: one that
 /// the reader does not know still has a number that counts.
 #[derive(Debug, Serialize, Deserialize)]

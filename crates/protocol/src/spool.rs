@@ -16,6 +16,9 @@ use crate::frame::FrameError;
 /// Where the reports begin.
 pub const HEADING_BYTES: usize = 4096;
 
+/// How a bridge exits that could not write its spool because there is no room.
+pub const EXIT_NO_ROOM: u8 = 74;
+
 /// What a bridge writes first: a spool that has it belongs to a sandbox that lived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heading {

@@ -7,7 +7,7 @@
 #![expect(clippy::print_stdout, reason = "a demonstration is a program that prints")]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +95,7 @@ struct Server {
 impl Server {
     async fn start(directory: &Path, model: &str) -> anyhow::Result<Self> {
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&directory.join("ash.db"))?);
+        let owner = store.next_owner().await?;
         let key = Some(ModelKey::new("only-the-proxy-knows".to_owned()));
         let proxy = ModelProxy::new(Upstream { base_url: model.to_owned(), key })?;
         let agent = Agent {
@@ -105,7 +106,8 @@ impl Server {
         };
         let host = PlainHost::open(PlainOptions {
             data: directory.join("data"),
-            bridge: bridge()?,
+            bridge: ash_server::beside::bridge()?,
+            owner,
             orphan_ttl: Duration::from_secs(60),
             describe: Arc::new(move |_| agent.clone()),
             environment: std::env::vars().collect(),
@@ -119,7 +121,6 @@ impl Server {
             let agent = NewAgentVersion { id, tenant: tenant(), name, definition, at };
             store.deploy_agent(&agent).await?;
         }
-        let owner = store.next_owner().await?;
         let engine = Engine::start(Options {
             store,
             host: Arc::new(host.clone()),
@@ -208,13 +209,6 @@ fn describe(entry: &Entry) -> Option<String> {
 
 fn tenant() -> TenantId {
     TenantId::default_tenant()
-}
-
-/// The bridge, built beside this example's directory.
-fn bridge() -> anyhow::Result<PathBuf> {
-    let here = std::env::current_exe()?;
-    let bridge = here.parent().and_then(Path::parent).map(|built| built.join("ash-bridge"));
-    bridge.filter(|bridge| bridge.exists()).context("ash-bridge is not built: run `make demo`")
 }
 
 async fn wait_for(file: &Path) -> anyhow::Result<()> {

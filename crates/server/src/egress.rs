@@ -17,9 +17,11 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::TryStreamExt as _;
+use bytes::Bytes;
+use futures_util::stream::{self, Stream};
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinSet;
 
@@ -31,6 +33,9 @@ const MAX_CONNECTIONS: usize = 64;
 
 /// How long to wait after a connection could not be accepted, most likely for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a sandbox may take for the head of a request, and for each piece of its body.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a sandbox may ask for.
 const ROUTES: [(Method, &str); 3] = [
@@ -136,9 +141,12 @@ async fn accept(sandbox: SandboxRef, listener: tokio::net::TcpListener, shared: 
                 let service = TowerToHyperService::new(router.clone());
                 let _no_matter = stream.set_nodelay(true);
                 connections.spawn(async move {
+                    let served = http1::Builder::new()
+                        .timer(TokioTimer::new())
+                        .header_read_timeout(REQUEST_PATIENCE)
+                        .keep_alive(false)
+                        .serve_connection(TokioIo::new(stream), service);
                     // A sandbox that breaks its connection off has its reasons.
-                    let served =
-                        http1::Builder::new().serve_connection(TokioIo::new(stream), service);
                     let _broken_off = served.await;
                 });
             }
@@ -178,7 +186,7 @@ async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Respons
         .request(parts.method, url)
         .headers(passed_on(&parts.headers))
         .header("x-api-key", key)
-        .body(reqwest::Body::wrap_stream(body.into_data_stream()))
+        .body(reqwest::Body::wrap_stream(impatient(body)))
         .send()
         .await;
     match sent {
@@ -188,6 +196,19 @@ async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Respons
             refusal(StatusCode::BAD_GATEWAY, "api_error", &message)
         }
     }
+}
+
+/// A body that does not keep its place for ever.
+fn impatient(body: Body) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    stream::unfold(body.into_data_stream(), |mut body| async {
+        let next = tokio::time::timeout(REQUEST_PATIENCE, body.next()).await;
+        let next = next.unwrap_or_else(|_| Some(Err(axum::Error::new(late()))));
+        next.map(|chunk| (chunk.map_err(io::Error::other), body))
+    })
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the sandbox did not finish its request")
 }
 
 fn passed_on(headers: &HeaderMap) -> HeaderMap {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
 
 mod bench;
+mod control;
 mod exec;
 mod fake;
 mod files;

@@ -6,11 +6,14 @@ use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use ash_core::number::Owner;
 use ash_core::session::NumberedReport;
 use ash_protocol::{
-    Answer, Ask, Frame, FrameDecoder, FrameError, Hello, OURS, REPLACED, REPORT, Welcome,
+    Answer, Ask, Frame, FrameDecoder, FrameError, Hello, MAX_FRAME_BYTES, OURS, REPLACED, REPORT,
+    Replaced, Welcome,
 };
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{
@@ -27,15 +30,19 @@ use crate::host::Reporter;
 /// How much is read at once.
 const READ_BYTES: usize = 64 * 1024;
 
+/// How long the first line may be.
+const MAX_WELCOME_BYTES: usize = 64 * 1024;
+
 /// How many questions may be open at once.
 const MAX_PENDING: usize = 1024;
 
-/// How many frames of an unknown kind a bridge may send before it is no longer listened to.
+/// How many frames of an unknown kind may come one after the other: a newer bridge has a few of
+/// them, one that has nothing else to say means no good.
 const MAX_UNKNOWN: u64 = 10_000;
 
 /// Something to be asked, and where its answer is waited for.
 pub(super) struct Question {
-    pub(super) ask: Ask,
+    pub(super) frame: Frame,
     pub(super) reply: Option<oneshot::Sender<Answer>>,
 }
 
@@ -44,12 +51,19 @@ pub(super) struct Question {
 pub(super) enum End {
     /// The stream closed; the bridge may be dead or not.
     Closed,
-    /// The bridge listens to another server now.
-    Replaced,
+    /// The bridge listens to another connection now, of this server or a later one.
+    Replaced(Replaced),
     /// Nobody wants to hear from it any more.
     Unwanted,
     /// What it sent cannot be trusted.
     Misbehaved(String),
+}
+
+/// Whether a connection was of any use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    Something,
+    Nothing,
 }
 
 /// Why there is no connection.
@@ -59,6 +73,8 @@ pub(super) enum ConnectError {
     Unreachable(#[from] io::Error),
     #[error("it speaks another protocol: {0}")]
     Foreign(String),
+    #[error("it listens to a later server")]
+    Superseded,
 }
 
 impl From<FrameError> for ConnectError {
@@ -78,11 +94,11 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects, and asks for every report after `after`.
-    pub(super) async fn open(path: &Path, after: u64) -> Result<Self, ConnectError> {
+    pub(super) async fn open(path: &Path, owner: Owner, after: u64) -> Result<Self, ConnectError> {
         let mut stream = UnixStream::connect(path).await?;
-        let hello = Ask::Hello(Hello { versions: OURS, after }).frame()?.asking(0);
-        stream.write_all(&hello.encode()?).await?;
-        let mut decoder = FrameDecoder::default();
+        let hello = Ask::Hello(Hello { versions: OURS, owner: owner.get(), after });
+        stream.write_all(&hello.frame()?.asking(0).encode()?).await?;
+        let mut decoder = FrameDecoder::with_max(MAX_WELCOME_BYTES);
         let mut descriptors = Vec::new();
         let frame = loop {
             if let Some(frame) = decoder.next_frame()? {
@@ -90,11 +106,17 @@ impl Connection {
             }
             let mut bytes = [0; 4096];
             let count = receive(&stream, &mut bytes, &mut descriptors).await?;
+            if descriptors.len() > 1 {
+                return Err(ConnectError::Foreign("it sent more than its listener".to_owned()));
+            }
             if count == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }
             decoder.push(&bytes[..count]);
         };
+        if frame.kind == REPLACED {
+            return Err(ConnectError::Superseded);
+        }
         let welcome = match Answer::of(&frame)? {
             Some(Answer::Welcome(welcome)) => welcome,
             Some(Answer::Refused { message }) => return Err(ConnectError::Foreign(message)),
@@ -105,38 +127,45 @@ impl Connection {
         if !(OURS.oldest..=OURS.newest).contains(&welcome.version) {
             return Err(ConnectError::Foreign(format!("it chose version {}", welcome.version)));
         }
-        let descriptor = descriptors.pop().filter(|_| descriptors.is_empty());
-        let listener = descriptor
+        let listener = descriptors
+            .pop()
             .ok_or_else(|| "it sent no listener".to_owned())
             .and_then(as_listener)
             .map_err(ConnectError::Foreign)?;
+        let decoder = decoder.bounded_by(MAX_FRAME_BYTES);
         Ok(Self { stream, decoder, welcome, listener })
     }
 
-    /// Passes reports on and questions back, until it ends.
+    /// Passes reports on and questions back, until it ends. Says how, and whether anything came.
     pub(super) async fn run(
         self,
         understanding: &mut Understanding,
         reporter: &Reporter,
         questions: &mut mpsc::Receiver<Question>,
-    ) -> End {
+    ) -> (End, Came) {
         let (read, write) = self.stream.into_split();
         let pending = Pending::default();
-        tokio::select! {
+        let before = understanding.last();
+        let end = tokio::select! {
             biased;
             end = listen(read, self.decoder, understanding, reporter, &pending) => end,
             end = speak(write, questions, &pending) => end,
-        }
+        };
+        let silent = understanding.last() == before && !pending.has_answered();
+        (end, if silent { Came::Nothing } else { Came::Something })
     }
 }
 
 /// Who waits for which answer.
 #[derive(Default)]
-struct Pending(Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>);
+struct Pending {
+    waiting: Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>,
+    answered: AtomicBool,
+}
 
 impl Pending {
     fn wait(&self, id: u64, reply: oneshot::Sender<Answer>) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|_, reply| !reply.is_closed());
         if waiting.len() < MAX_PENDING {
             waiting.insert(id, reply);
@@ -145,10 +174,17 @@ impl Pending {
 
     /// An answer to something that nobody asked is not passed on.
     fn answer(&self, id: u64, answer: Answer) {
-        let reply = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        let reply = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         if let Some(reply) = reply {
+            self.answered.store(true, Ordering::Relaxed);
             let _gave_up = reply.send(answer);
         }
+    }
+}
+
+impl Pending {
+    fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 }
 
@@ -196,14 +232,19 @@ fn take(
 ) -> Result<Option<NumberedReport>, End> {
     let misbehaved = |error: &dyn std::fmt::Display| End::Misbehaved(error.to_string());
     if frame.kind == REPORT {
+        *unknown = 0;
         let reported = frame.read().map_err(|error| misbehaved(&error))?;
         return understanding.read(reported).map(Some).map_err(|error| misbehaved(&error));
     }
     if frame.kind == REPLACED {
-        return Err(End::Replaced);
+        let by = frame.read().map_err(|error| misbehaved(&error))?;
+        return Err(End::Replaced(by));
     }
     match (Answer::of(&frame).map_err(|error| misbehaved(&error))?, frame.re) {
-        (Some(answer), Some(id)) => pending.answer(id, answer),
+        (Some(answer), Some(id)) => {
+            *unknown = 0;
+            pending.answer(id, answer);
+        }
         (Some(_), None) | (None, _) => {
             *unknown += 1;
             if *unknown > MAX_UNKNOWN {
@@ -220,14 +261,13 @@ async fn speak(
     pending: &Pending,
 ) -> End {
     let mut last_id = 0;
-    while let Some(Question { ask, reply }) = questions.recv().await {
-        // What is too long to be asked is not: whoever waits sees that no answer comes.
-        let Ok(mut frame) = ask.frame() else { continue };
+    while let Some(Question { mut frame, reply }) = questions.recv().await {
         if let Some(reply) = reply {
             last_id += 1;
             pending.wait(last_id, reply);
             frame = frame.asking(last_id);
         }
+        // What is too long to be asked is not: whoever waits sees that no answer comes.
         let Ok(line) = frame.encode() else { continue };
         if write.write_all(&line).await.is_err() {
             return End::Closed;

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   data/sandboxes/<session>/workspace, home      what the agent sees and keeps
-//!   data/run/<session>.<incarnation>.spool        what it reported; locked while it lives
-//!   data/run/<session>.<incarnation>.sock         where it listens
-//!   data/run/<session>.<incarnation>.log          what it had to say about itself
+//!   data/run/<session>/<incarnation>.spool        what it reported; locked while it lives
+//!   data/run/<session>/<incarnation>.sock         where it listens
+//!   data/run/<session>/<incarnation>.log          what it had to say about itself
 //! ```
 //!
 //! A spool that is locked belongs to a live sandbox. One that is free and has a heading belongs to
@@ -17,6 +17,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ash_core::id::SessionId;
 use ash_core::number::Incarnation;
@@ -27,9 +28,11 @@ use rustix::io::Errno;
 use crate::host::SandboxRef;
 
 /// The directory of a host.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Files {
     data: PathBuf,
+    /// Held while a lock is looked at: a look is itself a lock, for a moment.
+    looking: Mutex<()>,
 }
 
 /// What a spool says about its sandbox.
@@ -55,10 +58,15 @@ impl Files {
     pub(super) fn open(data: &Path) -> io::Result<Self> {
         // Names of files may be long and the agent's process has another root: no surprises.
         let data = std::path::absolute(data)?;
+        if data.to_str().is_none() {
+            let message =
+                format!("{} is not UTF-8, and cannot be told to an agent", data.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         for dir in ["run", "sandboxes"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(data.join(dir))?;
         }
-        Ok(Self { data })
+        Ok(Self { data, looking: Mutex::new(()) })
     }
 
     pub(super) fn workspace(&self, session: SessionId) -> PathBuf {
@@ -70,7 +78,7 @@ impl Files {
     }
 
     pub(super) fn make_directories(&self, session: SessionId) -> io::Result<()> {
-        for dir in [self.workspace(session), self.home(session)] {
+        for dir in [self.workspace(session), self.home(session), self.run(session)] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
         Ok(())
@@ -88,6 +96,8 @@ impl Files {
 
     /// Takes the lock of a spool that never belonged to anybody.
     pub(super) fn begin(&self, sandbox: SandboxRef) -> io::Result<Begin> {
+        let _looking = self.looking();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(self.run(sandbox.session))?;
         let spool = OpenOptions::new()
             .read(true)
             .write(true)
@@ -109,6 +119,7 @@ impl Files {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Life::Unborn),
             Err(error) => return Err(error),
         };
+        let _looking = self.looking();
         match flock(&spool, FlockOperation::NonBlockingLockShared) {
             Ok(()) if spool.metadata()?.len() == 0 => Ok(Life::Unborn),
             Ok(()) => Ok(Life::Dead),
@@ -142,13 +153,26 @@ impl Files {
     pub(super) fn all(&self) -> io::Result<Vec<SandboxRef>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(self.data.join("run"))? {
+            if let Some(Ok(session)) = entry?.file_name().to_str().map(str::parse) {
+                found.extend(self.of(session)?);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Those of one session.
+    pub(super) fn of(&self, session: SessionId) -> io::Result<Vec<SandboxRef>> {
+        let entries = match fs::read_dir(self.run(session)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
             let name = entry?.file_name();
-            let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(".spool")) else {
-                continue;
-            };
-            if let Some((session, incarnation)) = stem.rsplit_once('.')
-                && let (Ok(session), Ok(number)) = (session.parse(), incarnation.parse())
-            {
+            let number = name.to_str().and_then(|name| name.strip_suffix(".spool"));
+            if let Some(Ok(number)) = number.map(str::parse) {
                 found.push(SandboxRef { session, incarnation: Incarnation::new(number) });
             }
         }
@@ -156,25 +180,29 @@ impl Files {
         Ok(found)
     }
 
-    pub(super) fn of(&self, session: SessionId) -> io::Result<Vec<SandboxRef>> {
-        Ok(self.all()?.into_iter().filter(|sandbox| sandbox.session == session).collect())
-    }
-
     /// Binds the socket of a sandbox that is about to start.
     pub(super) fn bind(&self, sandbox: SandboxRef) -> io::Result<UnixListener> {
         remove(&self.named(sandbox, "sock"))?;
-        let near = self.near()?;
+        let near = self.near(sandbox.session)?;
         UnixListener::bind(near.path(sandbox))
     }
 
     /// A way to name sockets that is short however deep the data lies: 108 bytes is all there is.
-    pub(super) fn near(&self) -> io::Result<Near> {
+    pub(super) fn near(&self, session: SessionId) -> io::Result<Near> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Near(open(self.data.join("run"), flags, Mode::empty())?))
+        Ok(Near(open(self.run(session), flags, Mode::empty())?))
+    }
+
+    fn run(&self, session: SessionId) -> PathBuf {
+        self.data.join("run").join(session.to_string())
     }
 
     fn named(&self, sandbox: SandboxRef, kind: &str) -> PathBuf {
-        self.data.join("run").join(file_name(sandbox, kind))
+        self.run(sandbox.session).join(file_name(sandbox, kind))
+    }
+
+    fn looking(&self) -> MutexGuard<'_, ()> {
+        self.looking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -189,7 +217,7 @@ impl Near {
 }
 
 fn file_name(sandbox: SandboxRef, kind: &str) -> String {
-    format!("{}.{}.{kind}", sandbox.session, sandbox.incarnation.get())
+    format!("{}.{kind}", sandbox.incarnation.get())
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -14,6 +14,7 @@ mod plain;
 mod pump;
 mod report;
 mod tree;
+mod word;
 
 pub use options::{Agent, Describe, Egress, EgressGuard, PlainOptions};
 pub use plain::PlainHost;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ash_core::number::Owner;
 use ash_protocol::Limits;
 use ash_store::SessionRecord;
 
@@ -44,6 +45,8 @@ pub struct PlainOptions {
     pub data: PathBuf,
     /// The bridge's program.
     pub bridge: PathBuf,
+    /// Which life of a server this is: bridges listen to the latest.
+    pub owner: Owner,
     /// How long a bridge waits for a server after its turn.
     pub orphan_ttl: Duration,
     /// What agents are run with.

@@ -8,16 +8,15 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ash_core::failure::{Death, Failure, FailureCode};
+use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId};
 use ash_core::json::Json;
-use ash_core::number::{Incarnation, SpoolPosition};
+use ash_core::number::{Incarnation, Owner, SpoolPosition};
 use ash_protocol::{Answer, Ask, Config, ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
@@ -33,15 +32,17 @@ use super::options::{Agent, EgressGuard, PlainOptions};
 use super::pump::Pump;
 use super::report::Understanding;
 use super::tree;
+use super::word::{death_by, done, failed, frame_of, is_harmless, start_failed, unexpected};
 use crate::host::{HostError, Reporter, SandboxHost, SandboxRef};
 use crate::tasks::Tasks;
 
 /// How many questions may wait for a bridge.
 const QUESTIONS_CAPACITY: usize = 64;
 
-/// How long a bridge may take to come up, to answer, and to be gone after it was killed.
+/// How long a bridge may take to come up, to answer, to greet, and to be gone after it was killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const DEATH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How long an answer to a command may take beyond the command's own time.
@@ -64,11 +65,18 @@ pub(super) struct Inner {
 #[derive(Default)]
 struct State {
     links: BTreeMap<SandboxRef, Link>,
-    /// Children of ours, and how they ended once they have.
-    children: BTreeMap<SandboxRef, watch::Receiver<Option<Death>>>,
+    children: BTreeMap<SandboxRef, ChildOfOurs>,
     egress: BTreeMap<SandboxRef, EgressGuard>,
     /// Of each session, the incarnations that must not be started any more.
     stopped_through: BTreeMap<SessionId, Incarnation>,
+}
+
+/// A bridge that this process started.
+#[derive(Clone)]
+struct ChildOfOurs {
+    pid: Option<u32>,
+    /// How it ended, once it has.
+    death: watch::Receiver<Option<Death>>,
 }
 
 /// The way to a sandbox that is connected.
@@ -119,7 +127,7 @@ impl PlainHost {
     /// The process number of a sandbox's bridge, if it is alive.
     pub fn bridge_of(&self, sandbox: SandboxRef) -> Option<u32> {
         match self.0.files.life(sandbox) {
-            Ok(Life::Alive(pid)) => pid,
+            Ok(Life::Alive(told)) => self.0.process_of(sandbox, told),
             Ok(Life::Dead | Life::Unborn) | Err(_) => None,
         }
     }
@@ -235,9 +243,9 @@ impl SandboxHost for PlainHost {
         through: SpoolPosition,
     ) -> Result<(), HostError> {
         let link = self.0.link(sandbox, "acknowledge reports")?;
-        let ask = Ask::Acknowledge { through: through.get() };
+        let frame = frame_of(&Ask::Acknowledge { through: through.get() })?;
         // A sandbox that is gone meanwhile has nothing to forget.
-        let _gone = link.questions.send(Question { ask, reply: None }).await;
+        let _gone = link.questions.send(Question { frame, reply: None }).await;
         Ok(())
     }
 
@@ -259,6 +267,10 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn owner(&self) -> Owner {
+        self.options.owner
+    }
+
     fn config(&self, session: SessionId, record: &SessionRecord) -> Config {
         let Agent { runtime, model, env, limits } = (self.options.describe)(record);
         Config {
@@ -273,7 +285,7 @@ impl Inner {
     }
 
     /// Makes sure that nothing of an earlier sandbox of the session runs.
-    async fn clear_before(&self, sandbox: SandboxRef) -> Result<(), HostError> {
+    async fn clear_before(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
         let all =
             self.files.of(sandbox.session).map_err(|error| failed("find sandboxes", error))?;
         if all.iter().any(|other| *other > sandbox) {
@@ -315,8 +327,8 @@ impl Inner {
                         let bridge = self.options.bridge.display();
                         start_failed(format!("{bridge} could not be run: {error}"))
                     })?;
-                let (exit, exited) = watch::channel(None);
-                state.children.insert(sandbox, exited);
+                let (exit, death) = watch::channel(None);
+                state.children.insert(sandbox, ChildOfOurs { pid: child.id(), death });
                 self.tasks.spawn(async move {
                     let death = child.wait().await.map_or(Death::Unseen, death_by);
                     let _nobody_asks = exit.send(Some(death));
@@ -352,8 +364,10 @@ impl Inner {
         sandbox: SandboxRef,
         after: u64,
     ) -> Result<Connection, ConnectError> {
-        let near = self.files.near()?;
-        Connection::open(&near.path(sandbox), after).await
+        let near = self.files.near(sandbox.session)?;
+        let path = near.path(sandbox);
+        let opened = timeout(CONNECT_TIMEOUT, Connection::open(&path, self.options.owner, after));
+        opened.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
     /// Listens to a sandbox from now on, and to no earlier connection.
@@ -388,14 +402,28 @@ impl Inner {
         questions: mpsc::Receiver<Question>,
     ) -> Pump {
         let understanding = Understanding::after(after.get());
-        Pump { host: Arc::clone(self), sandbox, reporter, questions, understanding }
+        let host = Arc::clone(self);
+        Pump { host, sandbox, reporter, questions, understanding, in_vain_since: None }
     }
 
     /// How a sandbox ended, if it was a child of ours.
     pub(super) async fn death_of(&self, sandbox: SandboxRef) -> Option<Death> {
         let mut child = self.state().children.get(&sandbox).cloned()?;
-        let ended = timeout(DEATH_TIMEOUT, child.wait_for(Option::is_some)).await;
+        let ended = timeout(DEATH_TIMEOUT, child.death.wait_for(Option::is_some)).await;
         ended.ok()?.ok()?.clone()
+    }
+
+    /// The process of a bridge that is alive: our own child, or what its spool says.
+    pub(super) fn process_of(&self, sandbox: SandboxRef, told: Option<u32>) -> Option<u32> {
+        let child = self.state().children.get(&sandbox).cloned();
+        let living = child.filter(|child| child.death.borrow().is_none());
+        living.and_then(|child| child.pid).or(told.filter(|&pid| self.is_bridge(pid)))
+    }
+
+    /// Whether a process number that a spool names still belongs to a bridge.
+    fn is_bridge(&self, pid: u32) -> bool {
+        let program = self.options.bridge.file_name();
+        program.is_some_and(|program| tree::has_name(pid, &program.to_string_lossy()))
     }
 
     /// Forgets a sandbox that is dead.
@@ -419,9 +447,10 @@ impl Inner {
     ) -> Result<Answer, HostError> {
         let attempted = "ask a sandbox";
         let link = self.link(sandbox, attempted)?;
+        let frame = frame_of(&ask)?;
         let (reply, answer) = oneshot::channel();
         let asked = async {
-            link.questions.send(Question { ask, reply: Some(reply) }).await.ok()?;
+            link.questions.send(Question { frame, reply: Some(reply) }).await.ok()?;
             answer.await.ok()
         };
         match timeout(patience, asked).await {
@@ -430,43 +459,4 @@ impl Inner {
             Err(_elapsed) => Err(failed(attempted, "it did not answer in time")),
         }
     }
-}
-
-/// What may cross into a sandbox of the server's own environment.
-fn is_harmless(name: &str) -> bool {
-    matches!(name, "PATH" | "LANG" | "TERM")
-}
-
-fn death_by(status: ExitStatus) -> Death {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Death::Exited(code),
-        (None, Some(signal)) => Death::Killed(signal),
-        (None, None) => Death::Unseen,
-    }
-}
-
-fn done(attempted: &'static str, answer: Answer) -> Result<(), HostError> {
-    match answer {
-        Answer::Done => Ok(()),
-        answer @ (Answer::Welcome(_) | Answer::Executed(_) | Answer::Refused { .. }) => {
-            Err(unexpected(attempted, &answer))
-        }
-    }
-}
-
-fn unexpected(attempted: &'static str, answer: &Answer) -> HostError {
-    match answer {
-        Answer::Refused { message } => failed(attempted, message),
-        Answer::Welcome(_) | Answer::Done | Answer::Executed(_) => {
-            failed(attempted, "it answered something else")
-        }
-    }
-}
-
-pub(super) fn failed(attempted: &'static str, detail: impl ToString) -> HostError {
-    HostError { attempted, detail: detail.to_string() }
-}
-
-fn start_failed(detail: impl ToString) -> Failure {
-    Failure::new(FailureCode::SandboxStartFailed, detail.to_string())
 }

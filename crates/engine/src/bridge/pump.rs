@@ -7,18 +7,18 @@ use ash_core::failure::Death;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::connection::{Connection, End, Question};
+use super::connection::{Came, ConnectError, Connection, End, Question};
 use super::files::Life;
 use super::leftover::Leftover;
 use super::plain::Inner;
 use super::report::Understanding;
 use crate::host::{Reporter, SandboxRef};
 
-/// How long a bridge that closed its connection may take to die or to answer again.
-const RECOVERY: Duration = Duration::from_secs(10);
+/// How long a bridge that closed its connection may take to die or to be of use again.
+const RECOVERY: Duration = Duration::from_secs(5);
 
 /// How long to wait in between.
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Passes on what a sandbox reports, to its end.
 pub(super) struct Pump {
@@ -27,17 +27,25 @@ pub(super) struct Pump {
     pub(super) reporter: Reporter,
     pub(super) questions: mpsc::Receiver<Question>,
     pub(super) understanding: Understanding,
+    /// Since when nothing has come of connecting.
+    pub(super) in_vain_since: Option<Instant>,
 }
 
 impl Pump {
     /// Talks to a live sandbox. When it dies, tells what it left behind, and then its end.
     pub(super) async fn run(mut self, mut connection: Connection) {
         loop {
-            let end =
+            let (end, came) =
                 connection.run(&mut self.understanding, &self.reporter, &mut self.questions).await;
+            if came == Came::Something {
+                self.in_vain_since = None;
+            }
             match end {
-                End::Unwanted | End::Replaced => return,
-                End::Misbehaved(how) => return self.give_up(how).await,
+                End::Unwanted => return,
+                // By ourselves, if by nobody later: then whoever did it goes on from here.
+                End::Replaced(by) if by.owner <= self.host.owner().get() => return,
+                End::Replaced(_) => return self.let_go(),
+                End::Misbehaved(how) => return self.give_up(how, LastWords::Distrusted).await,
                 End::Closed => match self.recover().await {
                     Some(again) => connection = again,
                     None => return,
@@ -48,9 +56,9 @@ impl Pump {
 
     /// After a connection closed: the sandbox is dead, or it answers again, or it has to go.
     async fn recover(&mut self) -> Option<Connection> {
-        let deadline = Instant::now() + RECOVERY;
         self.understanding.reconnected();
-        while Instant::now() < deadline {
+        let since = *self.in_vain_since.get_or_insert_with(Instant::now);
+        while since.elapsed() < RECOVERY {
             match self.host.files.life(self.sandbox) {
                 Ok(Life::Dead | Life::Unborn) => {
                     let death = self.host.death_of(self.sandbox).await.unwrap_or(Death::Unseen);
@@ -58,25 +66,46 @@ impl Pump {
                     return None;
                 }
                 Ok(Life::Alive(_)) => {
-                    if let Ok(connection) =
-                        self.host.connect(self.sandbox, self.understanding.last()).await
-                    {
-                        return Some(connection);
+                    match self.host.connect(self.sandbox, self.understanding.last()).await {
+                        Ok(connection) => return Some(connection),
+                        Err(ConnectError::Superseded) => {
+                            self.let_go();
+                            return None;
+                        }
+                        Err(ConnectError::Unreachable(_) | ConnectError::Foreign(_)) => {}
                     }
                 }
                 Err(_) => {} // Looked at again.
             }
             tokio::time::sleep(PAUSE).await;
         }
-        self.give_up("it closed its connection and did not answer again".to_owned()).await;
+        let how = "it closed its connection and was of no use again".to_owned();
+        self.give_up(how, LastWords::Told).await;
         None
+    }
+
+    /// A later server has the sandbox: not even its requests to the model are ours any more.
+    fn let_go(&self) {
+        tracing::warn!(
+            session.id = %self.sandbox.session,
+            "another server listens to the sandbox of session {}", self.sandbox.session,
+        );
+        self.host.forget(self.sandbox);
     }
 
     /// Tells everything that a dead sandbox has left behind, and that it is dead.
     pub(super) async fn bequeath(&mut self, death: Death) {
         let spool = self.host.files.spool(self.sandbox);
         if let Ok(Some(mut leftover)) = Leftover::open(&spool) {
-            while let Some(reports) = leftover.next(&mut self.understanding) {
+            loop {
+                let mut understanding = self.understanding.clone();
+                // A disk may be slow, and what stands there may be long.
+                let read = tokio::task::spawn_blocking(move || {
+                    let reports = leftover.next(&mut understanding);
+                    (reports, leftover, understanding)
+                });
+                let Ok((Some(reports), rest, understanding)) = read.await else { break };
+                (leftover, self.understanding) = (rest, understanding);
                 if self.reporter.reported(reports).await.is_err() {
                     return;
                 }
@@ -87,14 +116,13 @@ impl Pump {
         let _engine_gone = self.reporter.gone(death).await;
     }
 
-    /// Ends a sandbox that cannot be believed.
-    async fn give_up(&mut self, how: String) {
+    /// Ends a sandbox that cannot be believed, or does not answer.
+    async fn give_up(&mut self, how: String, last_words: LastWords) {
         tracing::warn!(
             session.id = %self.sandbox.session,
             sandbox.incarnation = %self.sandbox.incarnation,
             "the sandbox of session {} is stopped: {how}", self.sandbox.session,
         );
-        self.say_how_much_was_skipped();
         if let Err(error) = self.host.kill(self.sandbox).await {
             tracing::warn!(
                 session.id = %self.sandbox.session,
@@ -102,8 +130,15 @@ impl Pump {
                 "session {}: {error}", self.sandbox.session,
             );
         }
-        self.host.forget(self.sandbox);
-        let _engine_gone = self.reporter.gone(Death::Misbehaved(how)).await;
+        let death = Death::Misbehaved(how);
+        match last_words {
+            LastWords::Told => self.bequeath(death).await,
+            LastWords::Distrusted => {
+                self.say_how_much_was_skipped();
+                self.host.forget(self.sandbox);
+                let _engine_gone = self.reporter.gone(death).await;
+            }
+        }
     }
 
     fn say_how_much_was_skipped(&self) {
@@ -116,4 +151,13 @@ impl Pump {
             );
         }
     }
+}
+
+/// What becomes of what a sandbox had spooled when it is ended.
+#[derive(Clone, Copy, Debug)]
+enum LastWords {
+    /// It was only stuck.
+    Told,
+    /// Nothing it says is believed any more.
+    Distrusted,
 }

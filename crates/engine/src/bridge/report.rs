@@ -9,7 +9,7 @@ use ash_core::time::Timestamp;
 use ash_protocol::{Ending, Event, Reported};
 
 /// Reads reports in the order they must come, and counts what it does not understand.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Understanding {
     /// The last position that was passed on.
     last: u64,

@@ -58,9 +58,11 @@ pub(super) fn at_home(home: &Path) -> Vec<u32> {
     parents().into_keys().filter(is_ours).collect()
 }
 
-/// Whether a process number still belongs to a bridge.
-pub(super) fn is_bridge(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "ash-bridge")
+/// Whether a process runs a program of this name, of which the kernel keeps fifteen bytes.
+pub(super) fn has_name(pid: u32, program: &str) -> bool {
+    const KEPT: usize = 15;
+    let kept = &program.as_bytes()[..program.len().min(KEPT)];
+    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_ascii_end() == kept)
 }
 
 pub(super) fn send(pid: u32, signal: Signal) {

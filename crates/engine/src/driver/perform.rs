@@ -96,11 +96,17 @@ impl Hands {
             return Some(fact);
         }
         // Its end would be told once only. Asked again, it tells what came before, and then that.
+        // Who sees from outside that it is gone has not heard what it had to tell: whoever is
+        // connected to it may have missed something too.
         if let Fact::SandboxGone { incarnation, .. } = fact
             && incarnation == session.incarnation()
         {
-            let after = session.spool();
-            self.perform(record, vec![Effect::Attach { incarnation, after }]);
+            let attach = Effect::Attach { incarnation, after: session.spool() };
+            if link == Some(Link::OUTSIDE) {
+                self.connect(record, incarnation, attach);
+            } else {
+                self.perform(record, vec![attach]);
+            }
         }
         None
     }

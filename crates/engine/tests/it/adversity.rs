@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ash_core::entry::Entry;
+use ash_core::failure::Death;
 use ash_core::id::SessionId;
 use ash_core::json::Json;
 use ash_core::number::{Incarnation, Seq};
@@ -249,4 +250,20 @@ async fn a_drain_that_meets_a_hanging_host_still_ends_in_time() {
     world.behave(StoreFaults::default(), HostFaults { hangs: 1_000, ..HostFaults::default() });
     let drained = world.engine.drain(Duration::from_secs(4));
     tokio::time::timeout(Duration::from_secs(5), drained).await.expect("it keeps its time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_ended_unheard_counts_although_its_sandbox_is_dead() {
+    let mut world = TestEngine::start().await;
+    world.behave(StoreFaults::default(), HostFaults { diligence: 20, ..UNHURRIED });
+    let session = world.session().await;
+    let accepted = world.prompt(session).await.unwrap();
+    world.until(session, "phase").await;
+    world.engine.abort().await;
+    // The agent finishes, and its bridge waits for a server until it gives up.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    world.host.kill(world.host.alive()[0], Death::Exited(0));
+    world.engine = world.another().await;
+    world.until(session, "run_ended").await;
+    assert_eq!(world.status_of(session, accepted).await, RunStatus::Completed);
 }

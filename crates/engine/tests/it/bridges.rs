@@ -32,7 +32,7 @@ use crate::support::{create, prompt, tenant};
 /// What every one of them begins with: the heading, and how to speak.
 const PRELUDE: &str = r#"
 import ctypes, json, os, socket, sys, time
-ctypes.CDLL(None).prctl(15, b"ash-bridge", 0, 0, 0)
+ctypes.CDLL(None).prctl(15, b"bridge", 0, 0, 0)
 control = socket.socket(fileno=0)
 heading = json.dumps({"release": "python", "pid": os.getpid()}).encode()
 os.pwrite(1, heading.ljust(4095) + b"\n", 0)
@@ -119,16 +119,18 @@ impl World {
             env: BTreeMap::new(),
             limits: Limits::default(),
         };
+        let store = Arc::new(MemoryStore::new());
+        let owner = store.next_owner().await.unwrap();
         let host = PlainHost::open(PlainOptions {
             data: dir.path().join("data"),
             bridge,
+            owner,
             orphan_ttl: Duration::from_secs(60),
             describe: Arc::new(move |_| agent.clone()),
             environment: BTreeMap::new(),
             egress: Arc::new(NoModel),
         })
         .unwrap();
-        let store = Arc::new(MemoryStore::new());
         let agent = NewAgentVersion {
             id: AgentId::from_parts(SystemClock.now(), [0; 10]),
             tenant: tenant(),
@@ -137,7 +139,6 @@ impl World {
             at: SystemClock.now(),
         };
         store.deploy_agent(&agent).await.unwrap();
-        let owner = store.next_owner().await.unwrap();
         let engine = Engine::start(Options {
             store: Arc::clone(&store) as Arc<dyn Store>,
             host: Arc::new(host.clone()),
@@ -352,7 +353,16 @@ async fn a_bridge_that_does_not_answer_as_it_should_is_not_started() {
             "h = accept()\nsend({'kind': 'refused', 're': 0, 'body': {'message': 'too old'}})\nrest()",
             "too old",
         ),
+        (
+            "accept()\nfor _ in range(3): socket.send_fds(stream, [b' '], [listener.fileno()])\nrest()",
+            "more than its listener",
+        ),
+        (
+            "accept()\ntry:\n  while True: stream.sendall(b' ' * 65536)\nexcept OSError: pass\nrest()",
+            "longer than 65536 bytes",
+        ),
         ("sys.exit(3)", "exit code 3"),
+        ("sys.exit(74)", "disk limit"),
     ];
     for (lie, reason) in cases {
         let world = World::with(lie).await;
@@ -362,6 +372,33 @@ async fn a_bridge_that_does_not_answer_as_it_should_is_not_started() {
         let (code, message) = failure(&world.log(session, "session_failed").await);
         assert_eq!(code, FailureCode::SandboxStartFailed, "{lie}");
         assert!(message.contains(reason), "{lie}: {message}");
+        world.end().await;
+    }
+}
+
+/// Both would be listened to for ever, if only the next connection were waited for.
+#[tokio::test]
+async fn a_bridge_that_is_alive_and_of_no_use_is_given_up_after_its_last_words() {
+    let hangs_up = "while True: welcome(accept()); stream.close(); lines.close()";
+    let is_silent = "rest()";
+    for then in [hangs_up, is_silent] {
+        let world = World::with(&format!(
+            r#"
+greet()
+run = until("deliver")["run"]
+spool(run, "begun"); spool(run, "text_delta", "last words")
+position = 0
+report(run, "begun")
+stream.shutdown(socket.SHUT_RDWR); lines.close(); stream.close()
+{then}
+"#
+        ))
+        .await;
+        let (_, _, log) = world.play("session_failed").await;
+        let (code, message) = failure(&log);
+        assert_eq!(code, FailureCode::SandboxDied);
+        assert!(message.contains("of no use"), "{then}: {message}");
+        assert_eq!(text(&log), "last words", "{then}");
         world.end().await;
     }
 }
@@ -407,6 +444,6 @@ async fn a_sandbox_that_lived_or_was_stopped_is_not_started_again() {
 }
 
 fn spool_of(world: &World, sandbox: SandboxRef) -> std::path::PathBuf {
-    let name = format!("{}.{}.spool", sandbox.session, sandbox.incarnation.get());
+    let name = format!("{}/{}.spool", sandbox.session, sandbox.incarnation.get());
     Path::new(world._dir.path()).join("data/run").join(name)
 }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 /// Bytes that are mostly frames, so that more than the first check is reached.
 fn almost_frames() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
-        Just(br#"{"kind":"hello","id":1,"body":{"versions":{"oldest":1,"newest":2},"after":9}}"#.to_vec()),
+        Just(br#"{"kind":"hello","id":1,"body":{"versions":{"oldest":1,"newest":2},"owner":1,"after":9}}"#.to_vec()),
         Just(br#"{"kind":"deliver","id":2,"body":{"run":"r","prompt":{"a": [1, 2]}}}"#.to_vec()),
         Just(br#"{"kind":"report","body":{"position":3,"run":"r","kind":"text_delta","body":"x"}}"#.to_vec()),
         Just(br#"{"kind":"report","body":{"position":18446744073709551615,"run":"","kind":"ended","body":{"how":{"failed":{"message":"no"}}}}}"#.to_vec()),

@@ -1,5 +1,7 @@
 //! `kill -9` of engine, bridge and tool in every phase; then the next turn is asked what it remembers.
 
+use std::time::Duration;
+
 use ash_core::entry::Entry;
 use ash_core::id::{RunId, SessionId};
 use ash_core::run::RunStatus;
@@ -192,6 +194,26 @@ async fn a_cancelled_run_stays_cancelled_when_the_engine_dies_first() {
     world.end().await;
 }
 
+#[tokio::test]
+async fn a_later_server_takes_a_running_turn_over_and_the_earlier_one_lets_it() {
+    let old = World::start().await;
+    let session = old.session().await;
+    let run = hold(&old, session, &PHASES[1]).await;
+    let new = World::over(&old.dir, old.url()).await;
+    // It has heard of the turn; the old one, still there, does not take it back.
+    new.log_until(session, |entry| entry.run() == Some(run) && is_tool_use(entry)).await;
+    tokio::time::timeout(Duration::from_secs(60), old.engine.closing()).await.unwrap();
+    let_go(&new, session);
+    new.log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
+        .await;
+    let record = new.engine.store().run(session, run).await.unwrap();
+    assert_eq!(record.status, RunStatus::Completed);
+    remembers(&new, session, "with another server").await;
+    old.engine.abort().await;
+    old.host.abandon().await;
+    new.end().await;
+}
+
 /// Where the next test tells itself, as another process, what to do.
 const CHILD: &str = "TEST_ENGINE_OF";
 
@@ -226,11 +248,11 @@ async fn a_turn_outlives_a_server_process_that_is_killed() {
         .spawn()
         .unwrap();
     let told = dir.path().join("told");
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while !told.exists() {
         assert!(child.try_wait().unwrap().is_none(), "the other process has ended");
         assert!(std::time::Instant::now() < deadline, "the other process says nothing");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     child.start_kill().unwrap();
     child.wait().await.unwrap();

@@ -66,6 +66,10 @@ impl World {
         Self { dir: dir.to_owned(), model: None, url, host, engine, limits, _temp: None }
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// What the model was sent so far.
     pub(crate) fn requests(&self) -> Vec<Recorded> {
         self.model.as_ref().expect("the model is ours").requests()
@@ -221,6 +225,7 @@ pub(crate) async fn engine(dir: &Path, model_url: &str, limits: Limits) -> (Engi
         Err(StoreError::NotFound(_)) => drop(store.deploy_agent(&agent).await.unwrap()),
         Err(error) => panic!("{error}"),
     }
+    let owner = store.next_owner().await.unwrap();
     let upstream =
         Upstream { base_url: model_url.to_owned(), key: Some(ModelKey::new(KEY.to_owned())) };
     let described = Agent {
@@ -232,13 +237,13 @@ pub(crate) async fn engine(dir: &Path, model_url: &str, limits: Limits) -> (Engi
     let host = PlainHost::open(PlainOptions {
         data: dir.join("data"),
         bridge: bridge_program(),
+        owner,
         orphan_ttl: Duration::from_secs(60),
         describe: Arc::new(move |_| described.clone()),
         environment: std::env::vars().collect(),
         egress: Arc::new(ModelProxy::new(upstream).unwrap()),
     })
     .unwrap();
-    let owner = store.next_owner().await.unwrap();
     let engine = Engine::start(Options {
         store,
         host: Arc::new(host.clone()),

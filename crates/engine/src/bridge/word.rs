@@ -1,0 +1,63 @@
+//! What is said to a bridge, and what its answers and its end mean.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+use ash_core::failure::{Death, Failure, FailureCode};
+use ash_protocol::{Answer, Ask, EXIT_NO_ROOM, Frame, MAX_FRAME_BYTES};
+
+use crate::host::HostError;
+
+/// What a frame has beside its body, at most.
+const FRAME_MARGIN: usize = 1024;
+
+/// What is asked, if it fits a frame.
+pub(super) fn frame_of(ask: &Ask) -> Result<Frame, HostError> {
+    let attempted = "ask a sandbox";
+    let frame = ask.frame().map_err(|error| failed(attempted, error))?;
+    let length = frame.body.as_ref().map_or(0, |body| body.get().len());
+    if length > MAX_FRAME_BYTES - FRAME_MARGIN {
+        return Err(failed(attempted, format!("{length} bytes are more than it takes")));
+    }
+    Ok(frame)
+}
+
+/// What may cross into a sandbox of the server's own environment.
+pub(super) fn is_harmless(name: &str) -> bool {
+    matches!(name, "PATH" | "LANG" | "TERM")
+}
+
+pub(super) fn death_by(status: ExitStatus) -> Death {
+    match (status.code(), status.signal()) {
+        (Some(code), _) if code == i32::from(EXIT_NO_ROOM) => Death::DiskFull,
+        (Some(code), _) => Death::Exited(code),
+        (None, Some(signal)) => Death::Killed(signal),
+        (None, None) => Death::Unseen,
+    }
+}
+
+pub(super) fn done(attempted: &'static str, answer: Answer) -> Result<(), HostError> {
+    match answer {
+        Answer::Done => Ok(()),
+        answer @ (Answer::Welcome(_) | Answer::Executed(_) | Answer::Refused { .. }) => {
+            Err(unexpected(attempted, &answer))
+        }
+    }
+}
+
+pub(super) fn unexpected(attempted: &'static str, answer: &Answer) -> HostError {
+    match answer {
+        Answer::Refused { message } => failed(attempted, message),
+        Answer::Welcome(_) | Answer::Done | Answer::Executed(_) => {
+            failed(attempted, "it answered something else")
+        }
+    }
+}
+
+pub(super) fn failed(attempted: &'static str, detail: impl ToString) -> HostError {
+    HostError { attempted, detail: detail.to_string() }
+}
+
+pub(super) fn start_failed(detail: impl ToString) -> Failure {
+    Failure::new(FailureCode::SandboxStartFailed, detail.to_string())
+}
