@@ -5,6 +5,7 @@ use std::time::Duration;
 use ash_core::entry::Entry;
 use ash_core::id::{RunId, SessionId};
 use ash_core::run::RunStatus;
+use ash_protocol::ExecRequest;
 
 use crate::world::{World, kill, processes_mentioning, tenant, until};
 
@@ -200,9 +201,20 @@ async fn a_later_server_takes_a_running_turn_over_and_the_earlier_one_lets_it() 
     let session = old.session().await;
     let run = hold(&old, session, &PHASES[1]).await;
     let new = World::over(&old.dir, old.url()).await;
-    // It has heard of the turn; the old one, still there, does not take it back.
-    new.log_until(session, |entry| entry.run() == Some(run) && is_tool_use(entry)).await;
-    tokio::time::timeout(Duration::from_secs(60), old.engine.closing()).await.unwrap();
+    // The old one is still there when the new one has the sandbox, and does not take it back.
+    let command = ExecRequest {
+        command: "true".to_owned(),
+        cwd: None,
+        timeout_ms: 10_000,
+        max_output_bytes: 10,
+    };
+    let sandbox = old.sandbox(session).await;
+    while new.host.exec(sandbox, command.clone()).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    while old.host.exec(sandbox, command.clone()).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let_go(&new, session);
     new.log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
         .await;
