@@ -25,6 +25,7 @@ pub mod model;
 mod price;
 mod prompt;
 mod request;
+mod shorten;
 mod system;
 pub mod tools;
 
