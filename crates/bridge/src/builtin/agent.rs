@@ -221,7 +221,7 @@ impl Agent<'_> {
                 if std::mem::replace(&mut tried.capped, true) {
                     return failed(message);
                 }
-                self.setup.output_limit = most;
+                self.setup.output_limit = self.setup.output_limit.min(most);
                 Ok(Again::Otherwise)
             }
             Verdict::Repeat(_) if self.ledger.is_spent() => Err(Ending::Budget),

@@ -106,7 +106,7 @@ impl Agent<'_> {
             if let Err(ending) = self.settle(&calls[noted..at], &slots[noted..at], memory).await {
                 return Some(ending);
             }
-            let Some(call) = calls.get(at) else { return None };
+            let call = calls.get(at)?;
             // There is more to run: should the process be killed, what has finished is known.
             if let Err(error) = self.note(&calls[noted..at], &slots[noted..at]) {
                 return Some(not_written(&error));

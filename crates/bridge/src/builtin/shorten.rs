@@ -80,13 +80,13 @@ fn cut(block: &Block, max: usize) -> Block {
     }
     match block.kind {
         Kind::Text { .. } => edited(block, |value| cut_text(&mut value["text"], max)),
-        Kind::ToolResult { .. } => edited(block, |value| match &mut value["content"] {
-            Value::Array(list) => {
-                list.iter_mut()
-                    .filter(|item| item["type"] == "text")
-                    .for_each(|item| cut_text(&mut item["text"], max));
-            }
-            content => cut_text(content, max),
+        Kind::ToolResult { .. } => edited(block, |value| {
+            // A text by itself, or a list that has some.
+            let content = &mut value["content"];
+            cut_text(content, max);
+            let list = content.as_array_mut().into_iter().flatten();
+            list.filter(|item| item["type"] == "text")
+                .for_each(|item| cut_text(&mut item["text"], max));
         }),
         // A call is what the model itself wrote, and a thought is signed.
         Kind::Thinking | Kind::ToolUse { .. } | Kind::Other => block.clone(),
