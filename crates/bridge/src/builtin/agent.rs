@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use ash_protocol::{Ending, Event, Phase};
 use hyper::body::Bytes;
@@ -18,7 +19,7 @@ use super::context::{MAX_REQUEST_BYTES, Room};
 use super::conversation::Conversation;
 use super::memory::{Memory, Remembered, Scope};
 use super::message::{Block, Kind, Message, Role, text_tokens};
-use super::model::{Answer, Client, Patience, Verdict};
+use super::model::{Answer, Client, Overflow, Patience, Rejection, Verdict};
 use super::price::Ledger;
 use super::request::Setup;
 use super::system;
@@ -56,6 +57,20 @@ pub(super) struct Bounds {
     pub(super) context_tokens: u64,
 }
 
+/// Which cures were tried on one request.
+#[derive(Default)]
+struct Tried {
+    without: bool,
+    shorter: bool,
+    capped: bool,
+}
+
+/// How to ask once more.
+enum Again {
+    After(Duration),
+    Otherwise,
+}
+
 impl Agent<'_> {
     /// Goes on until there is a reason to end.
     pub(super) async fn run(&mut self) -> Ending {
@@ -78,34 +93,35 @@ impl Agent<'_> {
                 self.output("coder_round", &json!({ "round": self.round })).await;
             }
         }
-        let answer = self.ask().await?;
+        let mut answer = self.ask().await?;
+        answer.rename_calls(|id| self.conversation.has_called(id));
         let blocks = answer.blocks();
         self.record(&answer, blocks).await?;
         self.last_text = answer.text();
         let calls = answer.calls();
-        match answer.stop_reason.as_deref() {
-            Some("pause_turn") if calls.is_empty() => Ok(()),
+        let reason = answer.stop_reason.as_deref();
+        match reason {
+            Some("pause_turn") if calls.is_empty() => return Ok(()),
             Some("refusal") => {
                 self.decline(&calls, "not run: the answer was refused")?;
                 self.output("refusal", &json!({ "text": self.last_text })).await;
-                Err(Ending::EndTurn)
+                return Err(Ending::EndTurn);
             }
-            None
-            | Some("tool_use" | "end_turn" | "max_tokens" | "stop_sequence" | "pause_turn") => {
-                if calls.is_empty() {
-                    return Err(Ending::EndTurn);
-                }
-                if let Err(ending) = self.within_limits() {
-                    self.decline(&calls, "not run: the run's limit was reached")?;
-                    return Err(ending);
-                }
-                self.work(calls).await
-            }
-            Some(_) => {
-                self.decline(&calls, "not run: the turn ended")?;
-                Err(Ending::EndTurn)
-            }
+            Some("tool_use" | "end_turn" | "stop_sequence" | "pause_turn") => {}
+            // A call that was cut is one whose input is broken, and its result says so.
+            None | Some("max_tokens") if !calls.is_empty() => {}
+            None => self.notice("the model did not say why it stopped").await,
+            Some(reason) => self.notice(&format!("the answer was ended by {reason}")).await,
         }
+        // Whatever the reason: a call that is whole is meant.
+        if calls.is_empty() {
+            return Err(Ending::EndTurn);
+        }
+        if let Err(ending) = self.within_limits() {
+            self.decline(&calls, "not run: the run's limit was reached")?;
+            return Err(ending);
+        }
+        self.work(calls).await
     }
 
     /// Whether the model may be asked once more.
@@ -123,7 +139,7 @@ impl Agent<'_> {
     async fn ask(&mut self) -> Result<Answer, Ending> {
         self.trim(self.room()).await;
         let mut attempt = 0;
-        let mut trimmed_harder = false;
+        let mut tried = Tried::default();
         let mut body = self.body();
         loop {
             attempt += 1;
@@ -151,38 +167,65 @@ impl Agent<'_> {
                 }
                 Some(Err(failure)) => failure,
             };
-            match failure.verdict(attempt, self.patience) {
-                Verdict::End(ending) => return Err(ending),
-                Verdict::Spent(message) => {
-                    self.output("quota", &json!({ "message": message })).await;
-                    return Err(Ending::Quota);
-                }
-                Verdict::Reject(message) => {
-                    self.conversation.reject();
-                    return Err(Ending::Failed { message });
-                }
-                Verdict::Trim(message) => {
-                    if trimmed_harder || !self.trim(self.half()).await {
-                        self.conversation.reject();
-                        return Err(Ending::Failed { message });
+            let verdict = failure.verdict(attempt, self.patience);
+            let again = match self.another_way(verdict, &mut tried).await {
+                Ok(again) => again,
+                Err(ending) => {
+                    // What was heard is in the log, so it is said or it is taken back.
+                    if !self.keep_so_far(&answer).await? && answer.has_begun() {
+                        self.retract().await;
                     }
-                    trimmed_harder = true;
-                    self.retract().await;
-                    body = self.body();
+                    return Err(ending);
                 }
-                Verdict::Repeat(wait) => {
-                    if self.ledger.is_spent() {
-                        return Err(Ending::Budget);
-                    }
-                    // Before the wait: an interrupt may end it, and what was heard does not count.
-                    self.retract().await;
-                    tokio::select! {
-                        biased;
-                        () = self.interrupt.cancelled() => return Err(Ending::Interrupted),
-                        () = tokio::time::sleep(wait) => {}
-                    }
-                }
+            };
+            // Before the wait: an interrupt may end it, and what was heard does not count.
+            self.retract().await;
+            match again {
+                Again::Otherwise => body = self.body(),
+                Again::After(wait) => tokio::select! {
+                    biased;
+                    () = self.interrupt.cancelled() => return Err(Ending::Interrupted),
+                    () = tokio::time::sleep(wait) => {}
+                },
             }
+        }
+    }
+
+    /// What to do about a failure: how to ask once more, or how it ends. Each cure is tried once;
+    /// one that did not help will not help the second time.
+    async fn another_way(&mut self, verdict: Verdict, tried: &mut Tried) -> Result<Again, Ending> {
+        let failed = |message| Err(Ending::Failed { message });
+        match verdict {
+            Verdict::End(ending) => Err(ending),
+            Verdict::Spent(message) => {
+                self.output("quota", &json!({ "message": message })).await;
+                Err(Ending::Quota)
+            }
+            Verdict::Reject(Rejection { message, at }) => {
+                let left_out = !std::mem::replace(&mut tried.without, true)
+                    && self.conversation.leave_out(at).map_err(|error| not_written(&error))?;
+                if !left_out {
+                    self.conversation.reject();
+                    return failed(message);
+                }
+                self.notice(&format!("left out what the model did not take: {message}")).await;
+                Ok(Again::Otherwise)
+            }
+            Verdict::Trim(Overflow { message, counted }) => {
+                if std::mem::replace(&mut tried.shorter, true) || !self.trim_harder(counted).await {
+                    return failed(message);
+                }
+                Ok(Again::Otherwise)
+            }
+            Verdict::Cap(message, most) => {
+                if std::mem::replace(&mut tried.capped, true) {
+                    return failed(message);
+                }
+                self.setup.output_limit = self.setup.output_limit.min(most);
+                Ok(Again::Otherwise)
+            }
+            Verdict::Repeat(_) if self.ledger.is_spent() => Err(Ending::Budget),
+            Verdict::Repeat(wait) => Ok(Again::After(wait)),
         }
     }
 
@@ -199,13 +242,15 @@ impl Agent<'_> {
         self.setup.body(conversation.messages(), conversation.left_out()).into()
     }
 
-    /// What was said until an interrupt is a message like any other, as far as it makes sense.
-    async fn keep_so_far(&mut self, answer: &Answer) -> Result<(), Ending> {
+    /// What was said until an interrupt or a failure is a message like any other, as far as it
+    /// makes sense. Says whether it does.
+    async fn keep_so_far(&mut self, answer: &Answer) -> Result<bool, Ending> {
         let blocks = answer.blocks_so_far();
         if blocks.iter().all(|block| block.kind == Kind::Thinking) {
-            return Ok(());
+            return Ok(false);
         }
-        self.record(answer, blocks).await
+        self.record(answer, blocks).await?;
+        Ok(true)
     }
 
     /// Writes an answer down, then reports it.
@@ -256,9 +301,24 @@ impl Agent<'_> {
             "clearedResults": trimmed.cleared_results,
             "clearedBytes": trimmed.cleared_bytes,
             "droppedMessages": trimmed.dropped_messages,
+            "shortenedBlocks": trimmed.shortened_blocks,
+            "shortenedBytes": trimmed.shortened_bytes,
         });
         self.output("context_trimmed", &body).await;
         true
+    }
+
+    /// Leaves out more, for a model that takes less than was thought: as much as it counted too
+    /// many, or else half.
+    async fn trim_harder(&mut self, counted: Option<(u64, u64)>) -> bool {
+        if let Some((sent, most)) = counted {
+            self.learn(sent);
+            self.bounds.context_tokens = self.bounds.context_tokens.min(most);
+            if self.trim(self.room()).await {
+                return true;
+            }
+        }
+        self.trim(self.half()).await
     }
 
     /// How much the conversation may have: 80 % of what the model takes, less its answer and what
@@ -280,7 +340,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Half of what the conversation has, for a model that takes less than was thought.
+    /// Half of what the conversation has.
     fn half(&self) -> Room {
         let messages = self.conversation.messages();
         Room {
@@ -299,6 +359,10 @@ impl Agent<'_> {
             let ratio = counted as f64 / estimate as f64;
             self.tokens_per_estimate = ratio.clamp(0.5, 4.0);
         }
+    }
+
+    async fn notice(&self, message: &str) {
+        self.output("notice", &json!({ "message": message })).await;
     }
 
     pub(super) async fn phase(&self, phase: Phase) {

@@ -55,6 +55,8 @@ struct Slot {
     started: Cell<bool>,
     outcome: OnceCell<Outcome>,
     reported: Cell<bool>,
+    /// Whether what is to be remembered of it is.
+    settled: Cell<bool>,
 }
 
 impl Agent<'_> {
@@ -74,9 +76,8 @@ impl Agent<'_> {
             if started && !slot.reported.get() {
                 self.report_result(call, &outcome).await;
             }
-            outcome.touched.iter().for_each(|file| memory.touch(file));
-            if outcome.is_error && started {
-                memory.err(&call.name, &complaint(&outcome.content));
+            if started && !slot.settled.get() {
+                take_in(&mut memory, call, &outcome);
             }
             blocks.push(Block::result(&call.id, &outcome.content, outcome.is_error));
         }
@@ -100,7 +101,12 @@ impl Agent<'_> {
         let mut shown = None;
         let mut at = 0;
         let mut noted = 0;
-        while let Some(call) = calls.get(at) {
+        loop {
+            // Before the next one starts, and before the model hears of it: what it noted is kept.
+            if let Err(ending) = self.settle(&calls[noted..at], &slots[noted..at], memory).await {
+                return Some(ending);
+            }
+            let call = calls.get(at)?;
             // There is more to run: should the process be killed, what has finished is known.
             if let Err(error) = self.note(&calls[noted..at], &slots[noted..at]) {
                 return Some(not_written(&error));
@@ -139,7 +145,22 @@ impl Agent<'_> {
             }
             at += together;
         }
-        None
+    }
+
+    /// Remembers what finished calls have taught.
+    async fn settle(
+        &mut self,
+        calls: &[Call],
+        slots: &[Slot],
+        memory: &mut Memory,
+    ) -> Result<(), Ending> {
+        for (call, slot) in calls.iter().zip(slots) {
+            if let Some(outcome) = slot.outcome.get() {
+                take_in(memory, call, outcome);
+                slot.settled.set(true);
+            }
+        }
+        self.remember(memory.clone()).await
     }
 
     fn note(&mut self, calls: &[Call], slots: &[Slot]) -> io::Result<()> {
@@ -235,6 +256,13 @@ impl Agent<'_> {
             body["content"] = json!(outcome.content);
         }
         self.output("tool_result", &body).await;
+    }
+}
+
+fn take_in(memory: &mut Memory, call: &Call, outcome: &Outcome) {
+    outcome.touched.iter().for_each(|file| memory.touch(file));
+    if outcome.is_error {
+        memory.err(&call.name, &complaint(&outcome.content));
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Only whole exchanges go: a tool's call never without its result. The first prompt says what it
 //! is all about and the last one what is wanted now, so both stay, and so does the latest exchange.
-//! The file has everything, whatever happens here.
+//! If these alone are too much, their longest texts are shortened: otherwise a prompt that is too
+//! long would be sent, and refused, for ever. The file has everything, whatever happens here.
 //!
 //! Once there is too much, more goes than has to: each cut spoils the provider's cache, so one deep
 //! cut is cheaper than a shallow one in every round.
@@ -10,6 +11,7 @@
 use serde_json::json;
 
 use super::message::{Block, Kind, Message, Role};
+use super::shorten::{Shortened, shorten};
 
 /// The most that one request may have, in bytes: pictures are cheap in tokens, and the API takes
 /// no more than 32 MB.
@@ -36,16 +38,32 @@ pub(super) struct Trimmed {
     pub(super) cleared_results: u64,
     pub(super) cleared_bytes: u64,
     pub(super) dropped_messages: u64,
+    pub(super) shortened_blocks: u64,
+    pub(super) shortened_bytes: u64,
+}
+
+impl Trimmed {
+    fn add(&mut self, shortened: Shortened) {
+        self.shortened_blocks += shortened.blocks;
+        self.shortened_bytes += shortened.bytes;
+    }
 }
 
 /// Leaves out what there is no room for; nothing, if there is.
 pub(super) fn fit(messages: &mut Vec<Message>, room: Room) -> Option<Trimmed> {
-    let mut size = Size::of(messages);
-    if size.fits(room) {
+    if Size::of(messages).fits(room) {
         return None;
     }
     let target = Room { tokens: room.tokens / 4 * 3, bytes: room.bytes / 4 * 3 };
     let mut trimmed = Trimmed::default();
+    // The results of one answer may be more than all the rest: they share half of the room, so
+    // that what the model knew before it asked for them is not all left out for their sake.
+    if let Some(newest) = messages.last_mut().filter(|newest| newest.has_results()) {
+        let half = Room { tokens: room.tokens / 2, bytes: room.bytes / 2 };
+        let newest = std::slice::from_mut(newest);
+        trimmed.add(shorten(newest, |newest| Size::of(newest).fits(half)));
+    }
+    let mut size = Size::of(messages);
     let old = messages.len().saturating_sub(FRESH_MESSAGES);
     for message in &mut messages[..old] {
         if size.fits(target) {
@@ -57,6 +75,9 @@ pub(super) fn fit(messages: &mut Vec<Message>, room: Room) -> Option<Trimmed> {
     }
     if !size.fits(target) {
         drop_oldest(messages, size, target, &mut trimmed);
+    }
+    if !Size::of(messages).fits(room) {
+        trimmed.add(shorten(messages, |messages| Size::of(messages).fits(target)));
     }
     (trimmed != Trimmed::default()).then_some(trimmed)
 }
@@ -90,9 +111,8 @@ fn clear_results(message: &mut Message, trimmed: &mut Trimmed) {
 }
 
 fn drop_oldest(messages: &mut Vec<Message>, mut size: Size, room: Room, trimmed: &mut Trimmed) {
-    let is_prompt = |message: &Message| message.role == Role::User && !message.has_results();
-    let first = messages.iter().position(is_prompt);
-    let last = messages.iter().rposition(is_prompt);
+    let first = messages.iter().position(Message::is_prompt);
+    let last = messages.iter().rposition(Message::is_prompt);
     let mut kept = vec![true; messages.len()];
     let mut at = 0;
     while at < messages.len() && !size.fits(room) {
@@ -180,12 +200,39 @@ mod test {
             if left.len() > 4 {
                 prop_assert!(Size::of(&left).fits(room));
             }
+            // Both prompts stay. All texts are short; only a picture may have become a note.
             let prompts = |messages: &[Message]| {
-                let prompts = messages.iter().filter(|m| m.role == Role::User && !m.has_results());
-                let prompts: Vec<_> = prompts.map(|m| serde_json::to_string(m).unwrap()).collect();
-                (prompts.first().cloned(), prompts.last().cloned())
+                let prompts = messages.iter().filter(|message| message.is_prompt());
+                let shapes = prompts.map(|message| message.blocks.len()).collect::<Vec<_>>();
+                (shapes.first().copied(), shapes.last().copied())
             };
             prop_assert_eq!(prompts(&left), prompts(&messages));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_sizes_the_newest_exchange_can_be_sent(
+            sizes in prop::collection::vec(0usize..200_000, 1..8),
+            prompt in 1usize..200_000,
+            tokens in 6_000u64..40_000,
+        ) {
+            let mut messages = vec![Message::text(Role::User, &"p".repeat(prompt))];
+            let call = |id| Block::of(
+                &json!({ "type": "tool_use", "id": format!("{id}"), "name": "n", "input": {} }));
+            let blocks = (0..sizes.len()).map(call).collect();
+            messages.push(Message { role: Role::Assistant, blocks });
+            let result = |(id, &size): (usize, &usize)| {
+                let text = json!({ "type": "text", "text": "r".repeat(size) });
+                Block::result(&id.to_string(), &[text], false)
+            };
+            let blocks = sizes.iter().enumerate().map(result).collect();
+            messages.push(Message { role: Role::User, blocks });
+            let room = Room { tokens, bytes: usize::MAX };
+            fit(&mut messages, room);
+            check(&sanitized(&messages, 0)).unwrap();
+            prop_assert!(Size::of(&messages).fits(room));
+            prop_assert_eq!(messages.len(), 3);
         }
     }
 

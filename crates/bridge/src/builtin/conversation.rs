@@ -6,6 +6,7 @@
 //! [`Journal`]), a tool that was called and has no result, and a turn without an end. The last two
 //! are told to the model, because only it can find out what really happened.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -19,6 +20,7 @@ use super::delegate::DELEGATE_CODER;
 use super::journal::{Journal, Repair};
 use super::memory::{Memory, Remembered};
 use super::message::{Block, Kind, Message, Role};
+use super::request::sanitized;
 
 const VERSION: u32 = 1;
 
@@ -37,9 +39,9 @@ pub(super) struct Conversation {
     turns: u64,
     previous: Previous,
     messages: Vec<Message>,
-    /// How many of the messages are of this turn.
-    recent: usize,
     rejected: bool,
+    /// The ids of all tool calls in the file, also of those that are no longer sent.
+    called: HashSet<Rc<str>>,
     /// Results of tools whose message is not complete yet.
     results: Vec<Block>,
     left_out: u64,
@@ -65,6 +67,7 @@ struct Line {
     message: Option<Box<RawValue>>,
     memory: Option<Box<RawValue>>,
     result: Option<Box<RawValue>>,
+    plain: Option<usize>,
     turn_end: Option<u64>,
     how: Option<String>,
 }
@@ -83,6 +86,7 @@ enum What<'a> {
     Message { turn: u64, message: &'a Message },
     Memory { turn: u64, memory: &'a Remembered },
     Result { turn: u64, result: &'a RawValue },
+    Plain { turn: u64, plain: usize },
     End { turn_end: u64, how: &'a str },
 }
 
@@ -91,8 +95,8 @@ impl Conversation {
     pub(super) fn open(path: &Path, room: Room) -> io::Result<Self> {
         let mut loaded = Loaded::default();
         let (journal, repair) = Journal::open(path, |line| loaded.take(line, room))?;
-        let Loaded { run, turns, previous, messages, results, left_out, memory, coder, .. } =
-            loaded;
+        let Loaded { run, turns, previous, messages, results, called, left_out, .. } = loaded;
+        let Loaded { memory, coder, .. } = loaded;
         let previous = previous.unwrap_or(Previous::Ended);
         let mut conversation = Self {
             journal,
@@ -100,8 +104,8 @@ impl Conversation {
             turns,
             previous,
             messages,
-            recent: 0,
             rejected: false,
+            called,
             results,
             left_out,
             memory,
@@ -134,6 +138,7 @@ impl Conversation {
         }
         run.clone_into(&mut self.run);
         self.turns += 1;
+        self.rejected = false;
         self.push(Message { role: Role::User, blocks: prompt })?;
         self.previous = Previous::CutOff;
         Ok(())
@@ -147,9 +152,9 @@ impl Conversation {
         }
         self.write(What::Message { turn: self.turns, message: &message })?;
         self.journal.sync()?;
+        self.called.extend(message.calls().cloned());
         self.messages.push(message);
         self.results.clear();
-        self.recent += 1;
         Ok(())
     }
 
@@ -185,10 +190,35 @@ impl Conversation {
         };
         self.previous = previous;
         if how == REJECTED {
-            make_plain(&mut self.messages, self.recent);
+            make_turn_plain(&mut self.messages);
         }
         self.write(What::End { turn_end: self.turns, how })?;
         self.journal.sync()
+    }
+
+    /// Leaves only text in one message from now on, and says whether that changed anything: in the
+    /// one that the model has named, by its place in what was sent, or else in the newest. It is in
+    /// the file as well, so that another process sends the same.
+    pub(super) fn leave_out(&mut self, named: Option<usize>) -> io::Result<bool> {
+        let count = self.messages.len();
+        // A place says something only as long as every message was sent as one. What it says must
+        // also hold in the file, where the first one is further from the end if some are left out.
+        let named = named
+            .filter(|&at| at < count && (at > 0 || self.left_out == 0))
+            .filter(|_| sanitized(&self.messages, 0).len() == count);
+        let has_more = |&at: &usize| !self.messages[at].is_plain();
+        let Some(at) = named.into_iter().chain(count.checked_sub(1)).find(has_more) else {
+            return Ok(false);
+        };
+        let plain = count - at;
+        self.write(What::Plain { turn: self.turns, plain })?;
+        make_plain(&mut self.messages, plain);
+        Ok(true)
+    }
+
+    /// Whether a tool was called under this id before.
+    pub(super) fn has_called(&self, id: &str) -> bool {
+        self.called.contains(id)
     }
 
     /// Notes that the model does not take what this turn has added. From the turn's end on it is
@@ -266,9 +296,18 @@ const FAILED: &str = "failed";
 const REJECTED: &str = "rejected";
 const QUOTA: &str = "quota";
 
-/// Leaves only text in the last messages. Some may be gone already: then it is a few more.
-fn make_plain(messages: &mut [Message], recent: usize) {
-    let start = messages.len().saturating_sub(recent);
+/// Leaves only text in a message, counted from the end.
+fn make_plain(messages: &mut [Message], from_end: usize) {
+    let at = messages.len().checked_sub(from_end);
+    if let Some(message) = at.and_then(|at| messages.get_mut(at)) {
+        context::plain(message);
+    }
+}
+
+/// Leaves only text in the messages of the last turn. It begins with its prompt, which is never
+/// left out, so this means the same whatever was.
+fn make_turn_plain(messages: &mut [Message]) {
+    let start = messages.iter().rposition(Message::is_prompt).unwrap_or(0);
     messages[start..].iter_mut().for_each(context::plain);
 }
 
@@ -283,8 +322,8 @@ struct Loaded {
     left_out: u64,
     memory: Memory,
     coder: Option<Remembered>,
+    called: HashSet<Rc<str>>,
     grown_bytes: usize,
-    recent: usize,
 }
 
 impl Loaded {
@@ -296,14 +335,17 @@ impl Loaded {
         if let Some(message) = line.message.as_deref().and_then(Message::read) {
             self.previous = Some(Previous::CutOff);
             self.grown_bytes += message.bytes();
+            self.called.extend(message.calls().cloned());
             self.messages.push(message);
             self.results.clear();
-            self.recent += 1;
             if self.grown_bytes > LOAD_STEP_BYTES {
                 self.grown_bytes = 0;
                 let trimmed = context::fit(&mut self.messages, room);
                 self.left_out += trimmed.map_or(0, |trimmed| trimmed.dropped_messages);
             }
+        }
+        if let Some(plain) = line.plain {
+            make_plain(&mut self.messages, plain);
         }
         self.results.extend(line.result.as_deref().and_then(Block::read));
         if let Some(memory) = line.memory {
@@ -316,9 +358,8 @@ impl Loaded {
         if let Some(turn) = line.turn_end {
             self.turns = self.turns.max(turn);
             if line.how.as_deref() == Some(REJECTED) {
-                make_plain(&mut self.messages, self.recent);
+                make_turn_plain(&mut self.messages);
             }
-            self.recent = 0;
             self.previous = Some(match line.how.as_deref() {
                 Some(INTERRUPTED) => Previous::Interrupted,
                 Some(FAILED | QUOTA | REJECTED) => Previous::CutOff,
@@ -333,7 +374,7 @@ mod test {
     use serde_json::json;
 
     use super::super::memory::Scope;
-    use super::super::request::{sanitized, test::check};
+    use super::super::request::test::check;
     use super::*;
 
     const ROOM: Room = Room { tokens: 1_000_000, bytes: usize::MAX };

@@ -4,6 +4,7 @@
 //! that the classification does not know is lost on the way back to the model.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use serde::Deserialize;
@@ -102,6 +103,16 @@ impl Message {
         })
     }
 
+    /// Whether it is a prompt: what the user says, and does not answer.
+    pub(super) fn is_prompt(&self) -> bool {
+        self.role == Role::User && !self.has_results()
+    }
+
+    /// Whether it is nothing but text and calls.
+    pub(super) fn is_plain(&self) -> bool {
+        self.blocks.iter().all(Block::is_plain)
+    }
+
     /// Whether it answers tools.
     pub(super) fn has_results(&self) -> bool {
         self.blocks.iter().any(|block| matches!(block.kind, Kind::ToolResult { .. }))
@@ -137,13 +148,22 @@ impl Block {
         Self::of(&json!({ "type": "text", "text": text }))
     }
 
-    /// The answer to a tool call. The API takes no blank text, and no error without a text.
+    /// The answer to a tool call. The API takes no blank text, no error without a text, and
+    /// nothing but text in an error.
     pub(super) fn result(id: &str, content: &[Value], is_error: bool) -> Self {
         let is_blank = |block: &Value| block["text"].as_str().is_some_and(|t| t.trim().is_empty());
-        let mut content: Vec<&Value> = content.iter().filter(|block| !is_blank(block)).collect();
-        let nothing = json!({ "type": "text", "text": "(nothing was said)" });
+        let fitting = |block: &Value| match block["type"].as_str() {
+            Some("text") => block.clone(),
+            kind if is_error => {
+                let text = format!("[{}: not shown with an error]", kind.unwrap_or("something"));
+                json!({ "type": "text", "text": text })
+            }
+            _ => block.clone(),
+        };
+        let said = content.iter().filter(|block| !is_blank(block));
+        let mut content: Vec<Value> = said.map(fitting).collect();
         if content.is_empty() && is_error {
-            content.push(&nothing);
+            content.push(json!({ "type": "text", "text": "(nothing was said)" }));
         }
         let mut block = json!({ "type": "tool_result", "tool_use_id": id, "content": content });
         if is_error {
@@ -216,6 +236,20 @@ impl Block {
         }
     }
 
+    /// The same call, or the same result, under another id.
+    pub(super) fn with_id(&self, new: &str) -> Self {
+        let field = match self.kind {
+            Kind::ToolUse { .. } => "id",
+            Kind::ToolResult { .. } => "tool_use_id",
+            Kind::Text { .. } | Kind::Thinking | Kind::Other => return self.clone(),
+        };
+        // Values are passed on as they came: an input may have numbers that no value of ours holds.
+        let fields = serde_json::from_str::<BTreeMap<String, &RawValue>>(self.raw());
+        let (Ok(mut fields), Ok(id)) = (fields, to_raw_value(new)) else { return self.clone() };
+        fields.insert(field.to_owned(), &id);
+        Self::of(&fields)
+    }
+
     pub(super) fn raw(&self) -> &str {
         self.raw.get()
     }
@@ -223,6 +257,14 @@ impl Block {
     pub(super) fn raw_value(&self) -> &RawValue {
         &self.raw
     }
+}
+
+/// The id, or one made of it that is not taken.
+pub(super) fn unique(id: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let stem = if id.is_empty() { "call" } else { id };
+    let further = (2u32..).map(|number| format!("{stem}_{number}"));
+    let mut all = std::iter::once(stem.to_owned()).chain(further);
+    all.find(|id| !is_taken(id)).expect("there are more numbers than calls")
 }
 
 /// About how many tokens a text has.
@@ -238,4 +280,38 @@ fn one_line(raw: &RawValue) -> Box<RawValue> {
     }
     let text = raw.get().replace(['\n', '\r'], " ");
     RawValue::from_string(text).expect("JSON with other spaces is the same JSON")
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn an_error_has_nothing_but_text() {
+        let image = json!({ "type": "image", "source": {} });
+        let text = json!({ "type": "text", "text": "oh" });
+        let error = Block::result("a", &[image.clone(), text.clone()], true);
+        assert!(error.is_plain() && error.raw().contains("oh"), "{}", error.raw());
+        assert!(!Block::result("a", &[image, text], false).is_plain());
+    }
+
+    #[test]
+    fn another_id_changes_nothing_else() {
+        let call = r#"{"type":"tool_use","id":"a","name":"n","input":{"z":1e400,"id":"a"}}"#;
+        let call = Block::read(&RawValue::from_string(call.to_owned()).unwrap()).unwrap();
+        let renamed = call.with_id("b");
+        assert_eq!(renamed.kind, Kind::ToolUse { id: "b".into() });
+        assert!(renamed.raw().contains(r#""input":{"z":1e400,"id":"a"}"#), "{}", renamed.raw());
+        assert_eq!(
+            Block::result("a", &[], false).with_id("b").kind,
+            Kind::ToolResult { id: "b".into() }
+        );
+    }
+
+    #[test]
+    fn an_id_is_made_unique() {
+        assert_eq!(unique("a", |_| false), "a");
+        assert_eq!(unique("a", |id| ["a", "a_2"].contains(&id)), "a_3");
+        assert_eq!(unique("", |_| false), "call");
+    }
 }

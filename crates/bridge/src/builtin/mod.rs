@@ -25,6 +25,7 @@ pub mod model;
 mod price;
 mod prompt;
 mod request;
+mod shorten;
 mod system;
 pub mod tools;
 
@@ -161,8 +162,10 @@ impl Builtin {
             return (agent::not_written(&error), Usage::default());
         }
         let memory = self.conversation.memory().clone();
+        let model = prompt.model.unwrap_or_else(|| model.clone());
         let setup = Setup {
-            model: prompt.model.unwrap_or_else(|| model.clone()),
+            output_limit: price::output_limit(&model),
+            model,
             answer_tokens: limits.answer_tokens.unwrap_or(DEFAULT_ANSWER_TOKENS),
             thinking: prompt
                 .thinking

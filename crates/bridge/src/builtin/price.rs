@@ -1,4 +1,4 @@
-//! What tokens cost.
+//! What tokens cost, and how many a model writes.
 
 use ash_protocol::Usage;
 
@@ -73,6 +73,29 @@ fn price(model: &str) -> Price {
     }
 }
 
+/// The most that a model of a family writes in one answer, its thinking included. The first name
+/// that is part of the model's holds.
+const OUTPUT_LIMITS: [(&str, u32); 10] = [
+    ("opus-4-5", 64_000),
+    ("opus-4-6", 64_000),
+    ("opus-4", 32_000),
+    ("3-7-sonnet", 64_000),
+    ("3-5-sonnet", 8_192),
+    ("3-5-haiku", 8_192),
+    ("3-opus", 4_096),
+    ("3-sonnet", 4_096),
+    ("3-haiku", 4_096),
+    // Sonnet 4, Haiku 4.5, and what is not known. If it is too much, the API says so and how much
+    // it may be.
+    ("", 64_000),
+];
+
+pub(super) fn output_limit(model: &str) -> u32 {
+    let model = model.to_lowercase();
+    let known = OUTPUT_LIMITS.iter().find(|(family, _)| model.contains(family));
+    known.map_or(u32::MAX, |&(_, limit)| limit)
+}
+
 #[cfg(test)]
 mod test {
     use super::*;
@@ -90,6 +113,15 @@ mod test {
         assert_eq!(cost("claude-sonnet-4-5"), 3_000 + 1_500 + 38 + 300_000);
         assert_eq!(cost("claude-haiku-4-5"), 1_000 + 500 + 13 + 100_000);
         assert_eq!(cost("somebody-else"), cost("claude-sonnet-4-5"));
+    }
+
+    #[test]
+    fn an_answer_is_as_long_as_its_family_writes() {
+        assert_eq!(output_limit("claude-opus-4-1"), 32_000);
+        assert_eq!(output_limit("claude-sonnet-4-5"), 64_000);
+        assert_eq!(output_limit("us.anthropic.claude-3-5-sonnet-20241022-v2:0"), 8_192);
+        assert_eq!(output_limit("claude-3-haiku-20240307"), 4_096);
+        assert_eq!(output_limit("somebody-else"), 64_000);
     }
 
     #[test]

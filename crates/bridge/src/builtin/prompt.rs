@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::message::{Block, Kind};
 
 /// The least the API takes.
-const MIN_THINKING_TOKENS: u32 = 1_024;
+pub(super) const MIN_THINKING_TOKENS: u32 = 1_024;
 
 /// A prompt, read.
 #[derive(Debug)]

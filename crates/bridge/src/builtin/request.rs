@@ -2,17 +2,18 @@
 //!
 //! [`sanitized`] is the last thing before the wire and relies on nothing before it. It guarantees
 //! what the API insists on: the user speaks first, roles alternate, no content is empty, a tool
-//! call is answered in the very next message, and nothing is answered that was not called.
+//! call is answered in the very next message, nothing is answered that was not called, and no two
+//! calls have the same id.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::message::{Block, Kind, Message, Role};
-use super::prompt::Thinking;
+use super::message::{Block, Kind, Message, Role, unique};
+use super::prompt::{MIN_THINKING_TOKENS, Thinking};
 
 const NOT_RECORDED: &str = "the result of this tool was not recorded; check before repeating it";
 
@@ -21,6 +22,8 @@ const NOT_RECORDED: &str = "the result of this tool was not recorded; check befo
 pub(super) struct Setup {
     pub(super) model: String,
     pub(super) answer_tokens: u32,
+    /// The most that the model writes, its thinking included.
+    pub(super) output_limit: u32,
     pub(super) thinking: Thinking,
     /// What the agent is told about itself.
     pub(super) system: String,
@@ -44,6 +47,11 @@ impl Setup {
             messages: &'a [Message],
         }
         let mut messages = sanitized(messages, left_out);
+        for block in messages.iter_mut().flat_map(|message| &mut message.blocks) {
+            if let Some(unmarked) = unmarked(block) {
+                *block = unmarked;
+            }
+        }
         let last_user = messages.iter_mut().rfind(|message| message.role == Role::User);
         if let Some(block) = last_user.and_then(|message| message.blocks.last_mut()) {
             *block = cached(block);
@@ -60,7 +68,7 @@ impl Setup {
             model: &self.model,
             max_tokens: self.max_tokens(),
             stream: true,
-            thinking: match self.thinking {
+            thinking: match self.shares().1 {
                 _ if !may_think(&messages) => None,
                 Thinking::Off => None,
                 Thinking::Budget(tokens) => {
@@ -77,9 +85,27 @@ impl Setup {
 
     /// How many tokens an answer may have, its thinking included.
     pub(super) fn max_tokens(&self) -> u32 {
+        self.shares().0
+    }
+
+    /// How many tokens an answer may have and how much of that is thinking, within what the model
+    /// writes at all. If it is too much, the answer gives way first and then the thinking: it was
+    /// asked for by name.
+    fn shares(&self) -> (u32, Thinking) {
+        let most = self.output_limit.max(1);
+        let answer = self.answer_tokens.clamp(1, most);
         match self.thinking {
-            Thinking::Budget(tokens) => self.answer_tokens.max(1).saturating_add(tokens),
-            Thinking::Off | Thinking::Adaptive => self.answer_tokens.max(1),
+            Thinking::Budget(budget) => {
+                let left = most.saturating_sub(budget).max(answer.min(MIN_THINKING_TOKENS));
+                let answer = answer.min(left);
+                let budget = budget.min(most.saturating_sub(answer));
+                if budget < MIN_THINKING_TOKENS {
+                    // There is no room for any: the API takes no less.
+                    return (most.min(self.answer_tokens.max(1)), Thinking::Off);
+                }
+                (answer + budget, Thinking::Budget(budget))
+            }
+            thinking @ (Thinking::Off | Thinking::Adaptive) => (answer, thinking),
         }
     }
 
@@ -126,11 +152,44 @@ pub(super) fn sanitized(messages: &[Message], left_out: u64) -> Vec<Message> {
     if valid.last().is_some_and(|last| last.calls().next().is_some()) {
         push_user(&mut valid, Message { role: Role::User, blocks: Vec::new() });
     }
+    tell_apart(&mut valid);
     if let Some(first) = valid.first_mut().filter(|_| left_out > 0) {
         let note = format!("[{left_out} later messages were left out here to save room.]");
         first.blocks.push(Block::text(&note));
     }
     valid
+}
+
+/// Gives calls another id whose own was used before, and their results with them. New answers are
+/// recorded with ids that are unique; files that were written before they were are not.
+fn tell_apart(messages: &mut [Message]) {
+    let mut seen: HashSet<Rc<str>> = HashSet::new();
+    let mut renamed: HashMap<Rc<str>, String> = HashMap::new();
+    for message in messages {
+        for block in &mut message.blocks {
+            match &block.kind {
+                Kind::ToolUse { id } => {
+                    let new = unique(id, |id| seen.contains(id));
+                    seen.insert(new.as_str().into());
+                    if new != **id {
+                        let old = Rc::clone(id);
+                        *block = block.with_id(&new);
+                        renamed.insert(old, new);
+                    }
+                }
+                Kind::ToolResult { id } => {
+                    if let Some(new) = renamed.get(id) {
+                        *block = block.with_id(new);
+                    }
+                }
+                Kind::Text { .. } | Kind::Thinking | Kind::Other => {}
+            }
+        }
+        // Calls are answered in the next message, and nowhere else.
+        if message.role == Role::User {
+            renamed.clear();
+        }
+    }
 }
 
 fn may_be_said(role: Role, block: &Block) -> bool {
@@ -193,11 +252,35 @@ fn cached(block: &Block) -> Block {
     let marked = block
         .raw()
         .strip_prefix('{')
-        .filter(|rest| !rest.contains("\"cache_control\""))
         .map(|rest| format!(r#"{{"cache_control":{{"type":"ephemeral"}},{rest}"#))
         .and_then(|text| RawValue::from_string(text).ok())
         .and_then(|raw| Block::read(&raw));
     marked.unwrap_or_else(|| block.clone())
+}
+
+/// The block without marks that came with it; nothing, if it has none. The API takes four in all,
+/// and those of every prompt would add up.
+fn unmarked(block: &Block) -> Option<Block> {
+    // What a tool is given is not looked into: a mark is not called that there.
+    if !block.raw().contains(r#""cache_control""#) || matches!(block.kind, Kind::ToolUse { .. }) {
+        return None;
+    }
+    let mut value: Value = serde_json::from_str(block.raw()).ok()?;
+    unmark(&mut value);
+    Some(Block::of(&value))
+}
+
+fn unmark(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("cache_control");
+            for field in ["content", "source"] {
+                fields.get_mut(field).into_iter().for_each(unmark);
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(unmark),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 #[cfg(test)]
@@ -208,6 +291,10 @@ pub(super) mod test {
 
     /// What the API insists on.
     pub(in crate::builtin) fn check(messages: &[Message]) -> Result<(), String> {
+        let mut seen = HashSet::new();
+        if let Some(id) = messages.iter().flat_map(Message::calls).find(|&id| !seen.insert(id)) {
+            return Err(format!("{id} is called twice"));
+        }
         for (at, message) in messages.iter().enumerate() {
             let role = if at % 2 == 0 { Role::User } else { Role::Assistant };
             if message.role != role {
@@ -309,11 +396,36 @@ pub(super) mod test {
     }
 
     #[test]
-    fn the_mark_for_the_cache_is_set_once() {
+    fn the_mark_for_the_cache_is_set_and_taken_away() {
         let block = cached(&Block::text("a"));
         let value: Value = serde_json::from_str(block.raw()).unwrap();
         assert_eq!(value["cache_control"]["type"], "ephemeral");
         assert_eq!(value["text"], "a");
-        assert_eq!(cached(&block).raw(), block.raw());
+        assert_eq!(unmarked(&block).unwrap().raw(), Block::text("a").raw());
+        assert!(unmarked(&Block::text("\"cache_control\"")).is_none());
+    }
+
+    #[test]
+    fn thinking_and_answer_share_what_the_model_writes() {
+        let shares = |answer_tokens, thinking, output_limit| {
+            let setup = Setup {
+                model: String::new(),
+                answer_tokens,
+                output_limit,
+                thinking,
+                system: String::new(),
+                memory: String::new(),
+                tools: RawValue::from_string("[]".to_owned()).unwrap(),
+            };
+            setup.shares()
+        };
+        let budget = Thinking::Budget;
+        assert_eq!(shares(16_384, Thinking::Off, 8_192), (8_192, Thinking::Off));
+        assert_eq!(shares(16_384, budget(2_000), 64_000), (18_384, budget(2_000)));
+        assert_eq!(shares(16_384, budget(30_000), 32_000), (32_000, budget(30_000)));
+        assert_eq!(shares(16_384, budget(50_000), 32_000), (32_000, budget(30_976)));
+        assert_eq!(shares(500, budget(50_000), 4_096), (4_096, budget(3_596)));
+        assert_eq!(shares(16_384, budget(2_000), 2_000), (2_000, Thinking::Off));
+        assert_eq!(shares(0, Thinking::Adaptive, 0), (1, Thinking::Adaptive));
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use ash_protocol::Ending;
 use serde_json::json;
 
-use crate::fake::{Bench, Reply, Told, begun, error, events, http, local, run, stream, text};
+use crate::fake::{Bench, Reply, Told, begun, error, events, http, local, stream, text};
+
+const TRANSCRIPT: &str = "output transcript";
 
 fn message(told: &Told) -> &str {
     let Ending::Failed { message } = &told.ending else { panic!("{:?}", told.ending) };
@@ -193,23 +195,56 @@ fn a_wait_that_is_too_long_ends_the_run() {
 }
 
 #[test]
-fn a_picture_that_is_rejected_does_not_end_the_conversation() {
+fn what_was_said_before_a_failure_is_in_the_log_and_in_the_conversation() {
     local(async {
-        let image = json!({ "type": "image", "source": { "type": "base64", "data": "bad" } });
-        let bad = || error(400, "invalid_request_error", "could not process image");
-        let bench = Bench::new(vec![text("hello"), bad(), text("ok"), text("ok")]).await;
-        let good = json!([image, { "type": "text", "text": "good one" }]);
-        bench.turn(good).await;
-        let mut builtin = bench.open().await;
-        let told = run(&mut builtin, json!([image, { "type": "text", "text": "look" }])).await;
-        assert_eq!(message(&told), "the model answered 400: could not process image");
-        run(&mut builtin, json!("without it, then")).await;
-        builtin.close().await;
-        bench.turn(json!("and in another process")).await;
-        for at in [2, 3] {
-            let sent = json!(bench.sent(at)).to_string();
-            assert_eq!(sent.matches("base64").count(), 1, "the good one stays: {sent}");
-            assert!(sent.contains("[left out: the model did not take it]"), "{sent}");
-        }
+        let all = events(&[json!({ "type": "text", "text": "hell" })], "end_turn");
+        let broken = |kind: &str| {
+            let error = json!({ "type": "error", "error": { "type": kind, "message": "oh" } });
+            Reply::Say(stream(&[all[..5].to_vec(), vec![error]].concat()))
+        };
+        let bench = Bench::new(vec![
+            broken("something_new"),
+            broken("permission_error"),
+            broken("billing_error"),
+            text("ok"),
+        ])
+        .await;
+        let told = bench.turn(json!("a")).await;
+        assert!(message(&told).contains("permission_error"), "what is new is tried again");
+        let words = told.in_words();
+        assert_eq!(words[3..], ["retry 1", "text he", "text ll", "message null", TRANSCRIPT]);
+        assert_eq!(bench.turn(json!("b")).await.ending, Ending::Quota);
+        bench.turn(json!("c")).await;
+        let sent = bench.sent(3);
+        let texts: Vec<_> = sent.iter().map(|m| m["content"][0]["text"].clone()).collect();
+        let cut = "[The previous turn was cut off before it finished.]";
+        assert_eq!(texts, ["a", "hell", cut, "hell", cut]);
+    });
+}
+
+#[test]
+fn thoughts_before_a_failure_are_taken_back() {
+    local(async {
+        let thought = json!({ "type": "thinking", "thinking": "hm", "signature": "s" });
+        let all = events(&[thought], "end_turn");
+        let error = json!({ "type": "error",
+            "error": { "type": "permission_error", "message": "oh" } });
+        let bench =
+            Bench::new(vec![Reply::Say(stream(&[all[..5].to_vec(), vec![error]].concat()))]).await;
+        let told = bench.turn(json!("a")).await;
+        assert_eq!(told.in_words()[1..], ["thinking hm", "retry 1", TRANSCRIPT]);
+    });
+}
+
+#[test]
+fn an_answer_that_may_not_be_so_long_is_asked_for_shorter() {
+    local(async {
+        let said = "max_tokens: 16384 > 4000, which is the maximum allowed number of output tokens";
+        let less = || error(400, "invalid_request_error", said);
+        let bench = Bench::new(vec![less(), text("ok"), less(), less()]).await;
+        assert_eq!(bench.turn(json!("a")).await.ending, Ending::EndTurn);
+        let asked = |at: usize| bench.model.requests()[at]["max_tokens"].clone();
+        assert_eq!((asked(0), asked(1)), (json!(16_384), json!(4_000)));
+        assert!(message(&bench.turn(json!("b")).await).contains("max_tokens"), "once is enough");
     });
 }

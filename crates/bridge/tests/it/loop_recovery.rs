@@ -54,6 +54,33 @@ fn a_coder_that_was_working_leaves_its_memory() {
 }
 
 #[test]
+fn what_was_noted_is_known_though_a_later_tool_was_killed() {
+    local(async {
+        let bench = Bench::new(vec![
+            tools(&[
+                ("t1", "update_memory", json!({ "plan": "the plan" })),
+                ("t2", "write_file", json!({ "path": "a.txt", "content": "a" })),
+                ("t3", "bash", json!({ "command": "sleep 1000" })),
+            ]),
+            text("ok"),
+        ])
+        .await;
+        let mut builtin = bench.open().await;
+        let mut remembered = Vec::new();
+        kill_when(&mut builtin, json!("hi"), |event| {
+            remembered.extend(output(event, "working_memory"));
+            output(event, "tool_use").is_some_and(|body| body["id"] == "t3")
+        })
+        .await;
+        assert_eq!(remembered[0]["plan"], "the plan", "reported as it changes");
+        assert_eq!(remembered[1]["filesTouched"], json!(["a.txt"]));
+        bench.turn(json!("go on")).await;
+        let system = bench.model.requests()[1]["system"].to_string();
+        assert!(system.contains("the plan") && system.contains("a.txt"), "{system}");
+    });
+}
+
+#[test]
 fn words_of_a_killed_turn_are_gone_and_its_prompt_is_not() {
     local(async {
         let bench = Bench::new(vec![Reply::Hang(begun("hm")), text("ok"), text("fine")]).await;

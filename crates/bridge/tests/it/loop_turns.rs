@@ -5,7 +5,7 @@ use std::slice::from_ref;
 use ash_protocol::Ending;
 use serde_json::json;
 
-use crate::fake::{Bench, blocks, http, local, run, text, tools};
+use crate::fake::{Bench, Reply, blocks, events, http, local, run, stream, text, tools};
 
 #[test]
 fn a_text_is_streamed_recorded_and_reported() {
@@ -239,6 +239,77 @@ fn input_that_is_no_object_is_an_error_for_the_model() {
         let sent = bench.sent(1);
         assert_eq!(sent[1]["content"][0]["input"], json!({}));
         assert!(sent[2].to_string().contains("not a JSON object"));
+    });
+}
+
+#[test]
+fn ids_that_come_again_are_told_apart() {
+    local(async {
+        let write = |path: &str| ("t", "write_file", json!({ "path": path, "content": path }));
+        let bench = Bench::new(vec![
+            tools(&[write("a"), write("b")]),
+            tools(&[write("c")]),
+            text("ok"),
+            tools(&[write("d")]),
+            text("ok"),
+        ])
+        .await;
+        let told = bench.turn(json!("one")).await;
+        assert_eq!(told.outputs("tool_result").len(), 3);
+        bench.turn(json!("two")).await;
+        let sent = json!(bench.sent(4)).to_string();
+        for id in ["t", "t_2", "t_3", "t_4"] {
+            assert_eq!(sent.matches(&format!("\"id\":\"{id}\"")).count(), 1, "{id}: {sent}");
+        }
+        for file in ["a", "b", "c", "d"] {
+            assert!(bench.settings.workspace.join(file).exists(), "{file}");
+        }
+    });
+}
+
+#[test]
+fn only_our_own_marks_for_the_cache_are_sent() {
+    local(async {
+        let marked = |text: &str| {
+            json!({ "type": "text", "text": text,
+            "cache_control": { "type": "ephemeral" } })
+        };
+        let document = json!({ "type": "document", "cache_control": { "type": "ephemeral" },
+            "source": { "type": "content", "content": [marked("inside")] } });
+        let bench = Bench::new((0..3).map(|_| text("ok")).collect()).await;
+        for _ in 0..3 {
+            bench.turn(json!([document, marked("a \"cache_control\": b"), marked("c")])).await;
+        }
+        let request = bench.model.requests()[2].to_string();
+        assert_eq!(request.matches("\"cache_control\":{").count(), 2, "{request}");
+        let sent = bench.sent(2);
+        assert_eq!(sent[4]["content"][2]["cache_control"]["type"], "ephemeral");
+        assert_eq!(sent[0]["content"][1]["text"], "a \"cache_control\": b");
+    });
+}
+
+#[test]
+fn whole_calls_are_run_whatever_the_reason_to_stop() {
+    local(async {
+        let write = |id: &str| {
+            json!({ "type": "tool_use", "id": id, "name": "write_file",
+            "input": { "path": id, "content": "" } })
+        };
+        let mut silent = events(&[write("b")], "");
+        silent.retain(|event| event["type"] != "message_delta");
+        let bench = Bench::new(vec![
+            blocks(&[write("a")], "model_context_window_exceeded"),
+            Reply::Say(stream(&silent)),
+            blocks(&[json!({ "type": "text", "text": "and th" })], "max_tokens"),
+        ])
+        .await;
+        let told = bench.turn(json!("go")).await;
+        assert_eq!(told.ending, Ending::EndTurn);
+        assert!(["a", "b"].iter().all(|file| bench.settings.workspace.join(file).exists()));
+        let notices = told.outputs("notice");
+        assert_eq!(notices.len(), 2, "{notices:?}");
+        assert!(notices[0].to_string().contains("model_context_window_exceeded"), "{notices:?}");
+        assert!(notices[1].to_string().contains("max_tokens"), "{notices:?}");
     });
 }
 

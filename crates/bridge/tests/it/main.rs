@@ -12,6 +12,7 @@ mod loop_failures;
 mod loop_interrupts;
 mod loop_limits;
 mod loop_recovery;
+mod loop_rejections;
 mod loop_turns;
 mod mcp;
 mod model;

@@ -57,3 +57,22 @@ fn a_stream_that_is_cut_at_any_byte_is_a_cut_and_nothing_else() {
         assert_eq!(answer.calls()[0].name, "n");
     });
 }
+
+#[test]
+fn harmless_oddities_are_no_reason_to_ask_again() {
+    local(async {
+        let odd = "\u{feff}event: ping\ndata:\n\n\
+            event: keepalive\ndata: still here\n\n\
+            data: {\"type\":\"novel_event\",\"index\":\"x\",\"usage\":7}\n\n\
+            data: {\"type\":\"message_start\",\"message\":{\"id\":null,\"model\":null,\"content\":null,\"usage\":null}}\r\r\
+            data: {\"type\":\"content_block_start\",\"index\":null,\"content_block\":{\"type\":\"text\",\"text\":null}}\r\n\r\n\
+            data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"},\"usage\":null}\n\n\
+            data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":null}}\n\n\
+            data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":null}\n\n\
+            data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":null,\"type\":null},\"usage\":{\"output_tokens\":null}}\n\n\
+            event: message_stop\ndata:\n\n";
+        let (answer, result) = ask([stream(&[]), odd.into()].concat()).await;
+        assert_eq!(result, Ok(()));
+        assert_eq!(answer.text(), "a");
+    });
+}

@@ -3,7 +3,7 @@
 //! Blocks, deltas and events that are not known here are passed over; a block that is not known is
 //! kept as it came, because the provider may want it back.
 
-use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -11,8 +11,19 @@ use serde_json::value::RawValue;
 use super::failure::Failure;
 use super::part::{Part, empty};
 use super::sse::SseEvent;
-use super::wire::{Counted, Delta, Start, Whole, Wire};
-use crate::builtin::message::{Block, Content, Kind};
+use super::wire::{Counted, Delta, Start, Typed, Whole, Wire};
+use crate::builtin::message::{Block, Content, Kind, unique};
+
+/// All that something is made of. Pings, the ends of blocks, and what a newer API says besides
+/// are passed over.
+const KNOWN_EVENTS: [&str; 6] = [
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "message_delta",
+    "message_stop",
+    "error",
+];
 
 /// What a model said.
 #[derive(Debug, Default)]
@@ -76,10 +87,27 @@ impl Answer {
     /// Takes one event of the stream.
     pub(super) fn take(&mut self, event: &SseEvent) -> Result<Step, Failure> {
         let garbled = |_| Failure::Cut("the model's answer is garbled".to_owned());
-        let text = std::str::from_utf8(&event.data)
-            .map_err(|_| Failure::Cut("the model's answer is not text".to_owned()))?;
-        let wire: Wire<'_> = serde_json::from_str(text).map_err(garbled)?;
-        let kind = if wire.kind.is_empty() { event.name.as_str() } else { &wire.kind };
+        let is_known = |kind: &str| KNOWN_EVENTS.contains(&kind);
+        // One that is not known is not even read: it may be no JSON at all.
+        let may_be_skipped = !event.name.is_empty() && !is_known(&event.name);
+        let text = match std::str::from_utf8(&event.data) {
+            Ok(text) => text.trim(),
+            Err(_) if may_be_skipped => return Ok(Step::Nothing),
+            Err(_) => return Err(Failure::Cut("the model's answer is not text".to_owned())),
+        };
+        let typed: Typed<'_> = match serde_json::from_str(text) {
+            Ok(typed) => typed,
+            Err(_) if text.is_empty() || may_be_skipped => Typed::default(),
+            Err(error) => return Err(garbled(error)),
+        };
+        let kind = if typed.kind.is_empty() { event.name.as_str() } else { &typed.kind };
+        if !is_known(kind) {
+            return Ok(Step::Nothing);
+        }
+        let wire: Wire<'_> = match text {
+            "" => Wire::default(),
+            text => serde_json::from_str(text).map_err(garbled)?,
+        };
         match kind {
             "message_start" => {
                 if let Some(message) = wire.message {
@@ -109,7 +137,6 @@ impl Answer {
                 let error = wire.error.map_or("null", RawValue::get);
                 return Err(Failure::of_error(error.as_bytes()));
             }
-            // Pings, the ends of blocks, and what a newer API says besides.
             _ => {}
         }
         Ok(Step::Nothing)
@@ -139,11 +166,6 @@ impl Answer {
     }
 
     fn start(&mut self, index: u64, raw: &RawValue) -> Result<Step, serde_json::Error> {
-        #[derive(Deserialize)]
-        struct Typed<'a> {
-            #[serde(rename = "type", borrow)]
-            kind: Cow<'a, str>,
-        }
         let Typed { kind } = serde_json::from_str(raw.get())?;
         let opaque = || Part::Opaque { start: raw.to_owned(), json: String::new() };
         let (part, step) = match &*kind {
@@ -198,6 +220,18 @@ impl Answer {
         }
     }
 
+    /// Gives calls a new id whose own is no id or is taken, be it by another call of this answer: a
+    /// result could not name which of them it answers.
+    pub(in crate::builtin) fn rename_calls(&mut self, is_taken: impl Fn(&str) -> bool) {
+        let mut seen = HashSet::new();
+        for (_, part) in &mut self.parts {
+            if let Part::ToolUse { id, .. } = part {
+                *id = unique(id, |id| is_taken(id) || seen.contains(id));
+                seen.insert(id.clone());
+            }
+        }
+    }
+
     /// All blocks of an answer that is whole. A tool call whose input cannot be read is kept with
     /// an empty one: the model gets its error as the call's result.
     pub(in crate::builtin) fn blocks(&self) -> Vec<Block> {
@@ -221,7 +255,8 @@ impl Answer {
 
     /// The tools it wants called.
     pub fn calls(&self) -> Vec<Call> {
-        let cut = self.stop_reason.as_deref() == Some("max_tokens");
+        let stop_reason = self.stop_reason.as_deref();
+        let cut = matches!(stop_reason, Some("max_tokens" | "model_context_window_exceeded"));
         let last = self.parts.len().saturating_sub(1);
         let call = |(at, (_, part)): (usize, &(u64, Part))| match part {
             Part::ToolUse { id, name, json, .. } => {
@@ -236,6 +271,11 @@ impl Answer {
             Part::Text(_) | Part::Thinking { .. } | Part::Opaque { .. } => None,
         };
         self.parts.iter().enumerate().filter_map(call).collect()
+    }
+
+    /// Whether anything of it has been heard.
+    pub(in crate::builtin) fn has_begun(&self) -> bool {
+        !self.parts.is_empty()
     }
 
     /// What it said, without what it thought.

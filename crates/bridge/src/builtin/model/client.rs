@@ -222,7 +222,7 @@ async fn whole(
         error: Option<&'a serde_json::value::RawValue>,
     }
     let nonsense = || Failure::of_nonsense(status, body);
-    let text = std::str::from_utf8(body).map_err(|_| nonsense())?;
+    let text = std::str::from_utf8(body).map_err(|_| nonsense())?.trim_start_matches('\u{feff}');
     let typed: Typed<'_> = serde_json::from_str(text).map_err(|_| nonsense())?;
     if let Some(error) = typed.error {
         return Err(Failure::of_error(error.get().as_bytes()));

@@ -14,4 +14,4 @@ mod wire;
 
 pub use answer::{Answer, Call, Input, Tokens};
 pub use client::Client;
-pub use failure::{Failure, Patience, Verdict};
+pub use failure::{Failure, Overflow, Patience, Rejection, Verdict};

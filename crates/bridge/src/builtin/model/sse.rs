@@ -7,6 +7,9 @@
 /// small pieces; only a whole block that is sent at once (a search result) is ever long.
 const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 
+/// What some put before a text to say that it is UTF-8.
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// How much room is kept once a long line is over.
 const KEPT_BYTES: usize = 64 * 1024;
 
@@ -29,6 +32,10 @@ pub(super) struct SseDecoder {
     /// Up to where no newline was found.
     searched: usize,
     event: SseEvent,
+    /// Whether anything was read, so that a byte order mark could no longer stand here.
+    begun: bool,
+    /// Whether a carriage return ended the last line: a newline right after it ends nothing more.
+    after_return: bool,
     /// Whether the event has data, even if it is empty.
     has_data: bool,
     max: usize,
@@ -46,6 +53,8 @@ impl SseDecoder {
             buffer: Vec::new(),
             start: 0,
             searched: 0,
+            begun: false,
+            after_return: false,
             event: SseEvent::default(),
             has_data: false,
             max,
@@ -66,8 +75,18 @@ impl SseDecoder {
 
     /// The next event that is whole.
     pub(super) fn next_event(&mut self) -> Result<Option<SseEvent>, TooLong> {
+        if !self.pass_mark() {
+            return Ok(None);
+        }
         loop {
-            let found = self.buffer[self.searched..].iter().position(|&byte| byte == b'\n');
+            if self.after_return && self.start < self.buffer.len() {
+                let skipped = usize::from(self.buffer[self.start] == b'\n');
+                self.start += skipped;
+                self.searched = self.searched.max(self.start);
+                self.after_return = false;
+            }
+            let rest = &self.buffer[self.searched..];
+            let found = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let Some(end) = found.map(|offset| self.searched + offset) else {
                 self.searched = self.buffer.len();
                 if self.searched - self.start > self.max {
@@ -76,11 +95,26 @@ impl SseDecoder {
                 return Ok(None);
             };
             let line = self.start..end;
+            self.after_return = self.buffer[end] == b'\r';
             (self.start, self.searched) = (end + 1, end + 1);
             if let Some(event) = self.take_line(line)? {
                 return Ok(Some(event));
             }
         }
+    }
+
+    /// Passes over a byte order mark at the very beginning; false while it may be one, half.
+    fn pass_mark(&mut self) -> bool {
+        if !self.begun {
+            if self.buffer.len() < MARK.len() && MARK.starts_with(&self.buffer) {
+                return false;
+            }
+            self.begun = true;
+            if self.buffer.starts_with(MARK) {
+                (self.start, self.searched) = (MARK.len(), MARK.len());
+            }
+        }
+        true
     }
 
     /// What is left when the stream ends: an event whose blank line never came. It may well be the
@@ -100,7 +134,6 @@ impl SseDecoder {
             return Err(TooLong);
         }
         let line = &self.buffer[line];
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             return Ok(self.dispatch());
         }
@@ -165,6 +198,18 @@ mod test {
         let stream =
             b": hello\r\nevent: a\r\ndata: 1\r\n\r\nid: 7\ndata:2\ndata: 3\n\nretry: 5\n\n";
         assert_eq!(all(&[stream]), [event("a", "1"), event("", "2\n3")]);
+    }
+
+    #[test]
+    fn a_mark_and_lone_returns_are_understood_however_they_are_cut() {
+        let stream = "\u{feff}data: 1\r\rdata: 2\r\n\r\ndata: 3\rdata: 4\n\n".as_bytes();
+        let expected = [event("", "1"), event("", "2"), event("", "3\n4")];
+        assert_eq!(all(&[stream]), expected);
+        for cut in 0..stream.len() {
+            assert_eq!(all(&[&stream[..cut], &stream[cut..]]), expected, "cut at {cut}");
+        }
+        let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(all(&bytes), expected);
     }
 
     #[test]

@@ -1,16 +1,21 @@
-//! What the API sends, as far as anything is made of it.
+//! What the API sends, as far as anything is made of it. What is null is as good as not there.
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// An event of a stream.
-#[derive(Deserialize)]
-pub(super) struct Wire<'a> {
-    #[serde(rename = "type", default, borrow)]
+/// What kind of thing it is, whatever else is in it.
+#[derive(Default, Deserialize)]
+pub(super) struct Typed<'a> {
+    #[serde(rename = "type", default, borrow, deserialize_with = "null_is_default")]
     pub(super) kind: Cow<'a, str>,
-    #[serde(default)]
+}
+
+/// An event of a stream.
+#[derive(Default, Deserialize)]
+pub(super) struct Wire<'a> {
+    #[serde(default, deserialize_with = "null_is_default")]
     pub(super) index: u64,
     #[serde(borrow)]
     pub(super) message: Option<&'a RawValue>,
@@ -34,26 +39,31 @@ pub(super) struct Counted {
 
 #[derive(Deserialize)]
 pub(super) struct Whole<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub(super) id: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub(super) model: String,
-    #[serde(default, borrow)]
+    #[serde(default, borrow, deserialize_with = "null_is_default")]
     pub(super) content: Vec<&'a RawValue>,
     pub(super) stop_reason: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub(super) usage: Counted,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Start {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "null_is_default")]
     pub(super) kind: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) id: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) name: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) text: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) thinking: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) signature: String,
     pub(super) input: Option<Box<RawValue>>,
 }
@@ -61,11 +71,23 @@ pub(super) struct Start {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Delta {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "null_is_default")]
     pub(super) kind: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) text: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) thinking: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) signature: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) partial_json: String,
     pub(super) stop_reason: Option<String>,
+}
+
+pub(super) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
