@@ -14,6 +14,7 @@ mod fault;
 mod glob;
 mod input;
 mod list;
+pub(crate) mod media;
 mod read;
 mod root;
 
@@ -29,6 +30,7 @@ use self::input::Input;
 use self::read::Lines;
 use self::root::Root;
 use crate::builtin::mcp::Servers;
+pub use crate::builtin::mcp::Waits;
 use crate::exec::Env;
 use crate::process::Processes;
 
@@ -80,7 +82,17 @@ impl Toolbox {
     /// Opens the workspace and starts its MCP servers. The strings say what went wrong with those,
     /// for the log; tools that could not be had are missing, and the others work.
     pub async fn open(workspace: PathBuf, env: Env, processes: Processes) -> (Self, Vec<String>) {
-        let (servers, mut problems) = Servers::start(&workspace, &env, &processes).await;
+        Self::open_with(workspace, env, processes, Waits::default()).await
+    }
+
+    /// The same, with other waits for MCP servers.
+    pub async fn open_with(
+        workspace: PathBuf,
+        env: Env,
+        processes: Processes,
+        waits: Waits,
+    ) -> (Self, Vec<String>) {
+        let (servers, mut problems) = Servers::start(&workspace, &env, &processes, waits).await;
         let root = Root::open(&workspace).map(Arc::new).map_err(|error| {
             format!("the workspace {} could not be opened: {error}", workspace.display())
         });
