@@ -1,9 +1,10 @@
 //! A workbench: a workspace, and a toolbox that works on it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ash_bridge::builtin::tools::{Outcome, Toolbox};
+use ash_bridge::builtin::tools::{Outcome, Toolbox, Waits};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
@@ -27,6 +28,11 @@ impl Bench {
 
     /// The same, with processes that can be found even if it never opens.
     pub(crate) async fn marked(mark: Mark, files: &[(&str, &str)]) -> Self {
+        Self::waiting(mark, files, Waits::default()).await
+    }
+
+    /// The same, with other waits for MCP servers.
+    pub(crate) async fn waiting(mark: Mark, files: &[(&str, &str)], waits: Waits) -> Self {
         let around = tempfile::tempdir().unwrap();
         let workspace = around.path().join("workspace");
         fs::create_dir(&workspace).unwrap();
@@ -35,7 +41,10 @@ impl Bench {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, content).unwrap();
         }
-        let (tools, problems) = Toolbox::open(workspace, mark.env(), processes()).await;
+        // Each its own: the journal of changes lies there.
+        let home = around.path().join("home").to_string_lossy().into_owned();
+        let (env, _) = mark.env().with(&BTreeMap::from([("HOME".to_owned(), home)]));
+        let (tools, problems) = Toolbox::open_with(workspace, env, processes(), waits).await;
         Self { around, mark, tools, problems }
     }
 

@@ -7,12 +7,16 @@ use serde_json::json;
 
 use crate::bench::{Bench, local, raw, text};
 
+/// A picture of one pixel.
+pub(crate) const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
 #[test]
 fn a_file_is_read_with_its_lines_numbered() {
     local(async {
         let bench = Bench::with(&[("a.txt", "one\r\ntwo\nthrée"), ("empty", "")]).await;
         let all = bench.ok("read_file", json!({ "path": "a.txt" })).await;
-        assert_eq!(all, "     1\tone\n     2\ttwo\n     3\tthrée\n");
+        let lines = "     1\tone\n     2\ttwo\n     3\tthrée\n";
+        assert_eq!(all, format!("{lines}[some of these lines end with CRLF]\n"));
         let some =
             bench.ok("read_file", json!({ "path": "a.txt", "offset": "2", "limit": 1 })).await;
         assert_eq!(some, "     2\ttwo\n[more follows: go on with offset 3]\n");
@@ -42,26 +46,42 @@ fn a_large_file_is_shown_in_part() {
 #[test]
 fn pictures_and_documents_are_shown_as_such() {
     local(async {
-        let bench = Bench::with(&[("d.pdf", "%PDF-1.7"), ("text.png", "only a name")]).await;
-        fs::write(bench.path("p"), b"\x89PNG\r\n\x1a\n").unwrap();
-        fs::write(bench.path("big.png"), [&b"\x89PNG\r\n\x1a\n"[..], &vec![0; 5 << 20]].concat())
-            .unwrap();
+        let bench = Bench::with(&[("d.pdf", "%PDF-%%EOF"), ("text.png", "only a name")]).await;
+        bench.ok("bash", json!({ "command": format!("echo {PNG} | base64 -d > p") })).await;
+        let large = |name: &str, start: &[u8], length: usize| {
+            let mut data = start.to_vec();
+            data.resize(length, 0);
+            fs::write(bench.path(name), data).unwrap();
+        };
+        large("cut.png", b"\x89PNG\r\n\x1a\n", 8);
+        large("big.png", b"\x89PNG\r\n\x1a\n", (3 << 20) + (3 << 18) + 1);
+        large("big.pdf", b"%PDF-%%EOF", (9 << 19) + 1);
+        large("good.pdf", b"%PDF-%%EOF", 9 << 19);
         fs::write(bench.path("binary"), b"\x7fELF\0").unwrap();
         let block = |outcome: ash_bridge::builtin::tools::Outcome| outcome.content[0].clone();
-        let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
+        let source = json!({ "type": "base64", "media_type": "image/png", "data": PNG });
         let seen = block(bench.call("read_file", json!({ "path": "p" })).await);
         assert_eq!(seen, json!({ "type": "image", "source": source }));
         let seen = block(bench.call("read_file", json!({ "path": "d.pdf" })).await);
         assert_eq!(
             (&seen["type"], &seen["source"]["data"]),
-            (&json!("document"), &json!("JVBERi0xLjc="))
+            (&json!("document"), &json!("JVBERi0lJUVPRg=="))
         );
+        let seen = block(bench.call("read_file", json!({ "path": "good.pdf" })).await);
+        assert_eq!(seen["source"]["data"].as_str().unwrap().len(), 6 << 20);
         assert_eq!(
             bench.ok("read_file", json!({ "path": "text.png" })).await,
             "     1\tonly a name\n"
         );
         let said = bench.wrong("read_file", json!({ "path": "big.png" })).await;
-        assert_eq!(said, "big.png has 5242888 bytes; at most 5 MB can be shown");
+        assert!(
+            said.starts_with("big.png has 3932161 bytes, and a picture may have 5 MB"),
+            "{said}"
+        );
+        let said = bench.wrong("read_file", json!({ "path": "big.pdf" })).await;
+        assert!(said.contains("4.5 MB as a file"), "{said}");
+        let said = bench.wrong("read_file", json!({ "path": "cut.png" })).await;
+        assert_eq!(said, "cut.png cannot be shown, it is a damaged PNG; look at it with bash");
         assert!(
             bench.wrong("read_file", json!({ "path": "binary" })).await.contains("binary file")
         );
@@ -98,8 +118,10 @@ fn nothing_leads_out_of_the_workspace() {
             bench.wrong("read_file", json!({ "path": path })).await;
             bench.wrong("write_file", json!({ "path": path, "content": "x" })).await;
             bench.wrong("edit_file", json!({ "path": path, "old": "secret", "new": "x" })).await;
-            let edits = json!([{ "path": path, "delete": true }]);
-            bench.wrong("apply_patchset", json!({ "edits": edits })).await;
+            if !bench.path(path).is_symlink() {
+                let edits = json!([{ "path": path, "delete": true }]);
+                bench.wrong("apply_patchset", json!({ "edits": edits })).await;
+            }
         }
         for path in ["up", "..", "/"] {
             bench.wrong("list_files", json!({ "path": path })).await;
@@ -188,6 +210,71 @@ fn a_list_is_sorted_bounded_and_stays_inside() {
             )
             .await;
         assert!(list(json!({ "path": "deep", "pattern": "**" })).await.ends_with("pattern]"));
+    });
+}
+
+#[test]
+fn a_list_of_long_names_is_cut_by_its_size() {
+    local(async {
+        let bench = Bench::with(&[]).await;
+        let command = "n=$(printf 'x%.0s' $(seq 200)); for i in $(seq 100 599); do : > $n$i; done";
+        bench.ok("bash", json!({ "command": command })).await;
+        let list = bench.ok("list_files", json!({})).await;
+        assert!(list.len() < 62_000, "{}", list.len());
+        assert!(list.lines().count() > 290, "{}", list.lines().count());
+        assert!(list.ends_with("[the list was cut: use a narrower path or pattern]"));
+    });
+}
+
+#[test]
+fn lines_that_end_with_crlf_are_edited_as_they_are_seen() {
+    local(async {
+        let bench = Bench::with(&[("f", "one\r\ntwo\r\nthree\r\n"), ("lf", "a\nb\n")]).await;
+        let seen = bench.ok("read_file", json!({ "path": "f" })).await;
+        assert!(seen.ends_with("     3\tthree\n[the lines end with CRLF]\n"), "{seen}");
+        let edit = |old: &str, new: &str| json!({ "path": "f", "old": old, "new": new });
+        let said = bench.ok("edit_file", edit("one\ntwo", "1\n2")).await;
+        assert_eq!(said, "changed: f\n[f has CRLF line ends, and so have the new lines]");
+        assert_eq!(fs::read_to_string(bench.path("f")).unwrap(), "1\r\n2\r\nthree\r\n");
+        // What is found without its line ends gets them all the same.
+        bench.ok("edit_file", edit("three", "3\n4")).await;
+        let edits = json!([
+            { "path": "f", "old": "1\n2\n", "new": "x\n" },
+            { "path": "lf", "old": "a\nb", "new": "b\na" },
+        ]);
+        let said = bench.ok("apply_patchset", json!({ "edits": edits })).await;
+        assert_eq!(said, "changed: f, lf\n[f has CRLF line ends, and so have the new lines]");
+        assert_eq!(fs::read_to_string(bench.path("f")).unwrap(), "x\r\n3\r\n4\r\n");
+        assert_eq!(fs::read_to_string(bench.path("lf")).unwrap(), "b\na\n");
+        // Who writes them is taken at their word.
+        assert_eq!(bench.ok("edit_file", edit("3\r\n4", "3")).await, "changed: f");
+        assert!(bench.wrong("edit_file", edit("x\n\n", "y")).await.contains("occurs 0 times"));
+    });
+}
+
+#[test]
+fn a_link_is_deleted_and_not_what_it_leads_to() {
+    local(async {
+        let bench = Bench::with(&[("kept", "k"), ("d/kept", "k")]).await;
+        for (target, link) in [("kept", "in"), ("../../x", "d/out"), ("none", "dangling")] {
+            symlink(target, bench.path(link)).unwrap();
+        }
+        symlink("d", bench.path("dir")).unwrap();
+        let delete = |path: &str| json!({ "path": path, "delete": true });
+        let edits = json!([delete("in"), delete("dir/out"), delete("dangling"), delete("dir")]);
+        let outcome = bench.call("apply_patchset", json!({ "edits": edits })).await;
+        assert_eq!(outcome.touched, ["d/out", "dangling", "dir", "in"]);
+        let kept = [("d/kept", "k"), ("kept", "k")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(bench.files(), kept);
+        // Deleted and made anew by one call, it is a file.
+        symlink("kept", bench.path("in")).unwrap();
+        let edits = json!([delete("in"), { "path": "in", "content": "new" }]);
+        bench.ok("apply_patchset", json!({ "edits": edits })).await;
+        let metadata = fs::symlink_metadata(bench.path("in")).unwrap();
+        assert!(metadata.is_file() && metadata.permissions().mode() & 0o111 == 0);
+        assert_eq!(fs::read_to_string(bench.path("kept")).unwrap(), "k");
+        let edits = json!([delete("d")]);
+        bench.wrong("apply_patchset", json!({ "edits": edits })).await;
     });
 }
 

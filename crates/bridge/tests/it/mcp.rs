@@ -1,5 +1,8 @@
 //! Servers that are good, slow, dying or talking nonsense.
 
+use std::time::Duration;
+
+use ash_bridge::builtin::tools::Waits;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, local, raw, text};
@@ -13,6 +16,10 @@ async fn bench(servers: &[(&str, &str)]) -> Bench {
 }
 
 async fn marked(mark: Mark, servers: &[(&str, &str)]) -> Bench {
+    waiting(mark, servers, Waits::default()).await
+}
+
+async fn waiting(mark: Mark, servers: &[(&str, &str)], waits: Waits) -> Bench {
     let servers: serde_json::Map<String, Value> = servers
         .iter()
         .map(|(name, behavior)| {
@@ -23,7 +30,7 @@ async fn marked(mark: Mark, servers: &[(&str, &str)]) -> Bench {
         })
         .collect();
     let config = json!({ "mcpServers": servers }).to_string();
-    Bench::marked(mark, &[(".mcp.json", &config), ("server.py", SERVER)]).await
+    Bench::waiting(mark, &[(".mcp.json", &config), ("server.py", SERVER)], waits).await
 }
 
 #[test]
@@ -38,7 +45,7 @@ fn tools_of_servers_are_offered_and_called() {
             names[..3],
             ["mcp__my_server__echo", "mcp__my_server__do_it", "mcp__my_server__wait"]
         );
-        assert_eq!(names.len(), 16);
+        assert_eq!(names.len(), 18);
         assert!(bench.tools.is_read_only("mcp__my_server__echo"));
         assert!(!bench.tools.is_read_only("mcp__my_server__wait"));
         // A line break between the fields must not become one between messages.
@@ -108,7 +115,7 @@ fn a_server_that_says_too_much_is_ended() {
     local(async {
         let bench = bench(&[("s", "good")]).await;
         let said = bench.wrong("mcp__s__huge", json!({})).await;
-        assert!(said.contains("a line of more than 4 MB"), "{said}");
+        assert!(said.contains("a line of more than 8 MB"), "{said}");
         bench.mark.until_gone().await;
         assert_eq!(bench.ok("mcp__s__echo", json!({})).await, "{}");
     });
@@ -120,7 +127,7 @@ fn a_server_that_does_not_start_costs_only_its_own_tools() {
         let bench = bench(&[("dead", "dead"), ("good", "good")]).await;
         let problem = bench.problems.iter().find(|line| line.contains("the server ended"));
         assert!(problem.is_some(), "{:?}", bench.problems);
-        assert_eq!(bench.tools.definitions().len(), 6 + 8);
+        assert_eq!(bench.tools.definitions().len(), 6 + 9);
         let files = [(".mcp.json", r#"{"mcpServers": {"x": {"command": "/no/such"}}}"#)];
         let bench = Bench::with(&files).await;
         assert_eq!(bench.problems.len(), 1);
@@ -158,5 +165,64 @@ fn a_toolbox_takes_its_servers_with_it() {
         drop(tools);
         mark.until_gone().await;
         drop(around);
+    });
+}
+
+#[test]
+fn tools_that_are_described_badly_are_offered_such_that_a_model_can_be_asked() {
+    local(async {
+        let bench = bench(&[("s", "sloppy")]).await;
+        let offered = bench.tools.definitions();
+        let named = |name: &str| {
+            let name = format!("mcp__s__{name}");
+            offered.iter().find(|tool| tool.name == name).unwrap()
+        };
+        assert_eq!(offered.len(), 6 + 4);
+        let open = json!({ "type": "object", "properties": {} });
+        for name in ["bare", "nulls", "either"] {
+            assert_eq!(named(name).input_schema, open, "{name}");
+        }
+        let properties = json!({ "a": { "type": "string" } });
+        let mended = json!({ "type": "object", "properties": properties });
+        assert_eq!(named("untyped").input_schema, mended);
+        let told = &named("either").description;
+        assert!(told.starts_with("does either\n") && told.contains(r#"{"anyOf":[{"#), "{told}");
+        assert!(bench.problems.iter().any(|line| line.contains("schema of either cannot be used")));
+        assert!(bench.problems.iter().any(|line| line.contains("tool number 5 was left out")));
+        assert_eq!(bench.ok("mcp__s__bare", json!({})).await, "did bare");
+    });
+}
+
+#[test]
+fn a_server_that_takes_too_long_is_not_waited_for() {
+    local(async {
+        let short = Duration::from_millis(300);
+        let waits = Waits { start: short, ..Waits::default() };
+        let bench = waiting(Mark::new(), &[("s", "slow")], waits).await;
+        let said = "MCP server s: it was not ready within 0.3 seconds".to_owned();
+        assert!(bench.problems.contains(&said), "{:?}", bench.problems);
+        bench.mark.until_gone().await;
+
+        let waits = Waits { call: short, ..Waits::default() };
+        let bench = waiting(Mark::new(), &[("s", "good")], waits).await;
+        let said = bench.wrong("mcp__s__wait", json!({ "forever": true })).await;
+        assert_eq!(said, "wait of the MCP server s did not answer within 0.3 seconds");
+        // It is told, and otherwise as good as before.
+        assert_eq!(bench.ok("mcp__s__log", json!({})).await, "result; -32601; cancelled");
+    });
+}
+
+#[test]
+fn a_picture_is_shown_whatever_its_size_or_is_said_to_be_too_large() {
+    local(async {
+        let bench = bench(&[("s", "good")]).await;
+        let picture = crate::files::PNG;
+        let outcome = bench.call("mcp__s__picture", json!({ "data": picture })).await;
+        assert_eq!(outcome.content[0]["source"]["data"], picture);
+        let outcome = bench.call("mcp__s__picture", json!({ "data": "iVBORw0KGgo=" })).await;
+        assert!(text(&outcome).contains("a damaged PNG"), "{}", text(&outcome));
+        let input = json!({ "data": "A".repeat(1024), "times": 6 * 1024 + 1 });
+        let outcome = bench.call("mcp__s__picture", input).await;
+        assert!(text(&outcome).contains("5 MB"), "{}", text(&outcome));
     });
 }

@@ -30,8 +30,23 @@ def tool(name, **more):
 
 PAGES = {
     None: ([tool("echo", annotations={"readOnlyHint": True}), tool("do.it")], "2"),
-    "2": ([tool("wait"), tool("die"), tool("huge"), tool("fail"), tool("env"), tool("log")], None),
+    "2": ([tool("wait"), tool("die"), tool("huge"), tool("fail"), tool("env"), tool("log"), tool("picture")], None),
 }
+
+if BEHAVIOR == "sloppy":
+    either = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+    PAGES = {
+        None: (
+            [
+                {"name": "bare"},
+                tool("nulls", description=None, annotations=None, inputSchema=None),
+                tool("untyped", inputSchema={"properties": {"a": {"type": "string"}}}),
+                tool("either", inputSchema=either),
+                {"description": "nobody"},
+            ],
+            None,
+        )
+    }
 
 
 def call(id, name, arguments):
@@ -46,9 +61,12 @@ def call(id, name, arguments):
         print("I die", file=sys.stderr, flush=True)
         os._exit(3)
     elif name == "huge":
-        sys.stdout.write("x" * (5 * 1024 * 1024))
+        sys.stdout.write("x" * (9 * 1024 * 1024))
         sys.stdout.flush()
         time.sleep(600)
+    elif name == "picture":
+        data = arguments["data"] * arguments.get("times", 1)
+        answer(id, {"content": [{"type": "image", "mimeType": "image/png", "data": data}]})
     elif name == "fail":
         send({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": "it failed"}})
     elif name == "env":

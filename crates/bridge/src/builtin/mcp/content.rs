@@ -3,14 +3,13 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::builtin::tools::Outcome;
+use crate::builtin::tools::{Outcome, media};
 
 /// How much text of one answer a model is shown.
 const MAX_TEXT_BYTES: usize = 100 * 1024;
-/// How large an encoded picture may be.
-const MAX_IMAGE_BYTES: usize = 7 * 1024 * 1024;
-/// The pictures that a model can see.
-const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// How much of pictures and documents, encoded, one answer may have. With the text it stays below
+/// what a result may have.
+const MAX_MEDIA_BYTES: usize = media::MAX_DOCUMENT_BASE64;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,7 +27,9 @@ pub(super) fn translate(result: &str) -> Outcome {
         Ok(answer) => answer,
         Err(error) => return Outcome::error(format!("the server answered nonsense: {error}")),
     };
-    let mut room = MAX_TEXT_BYTES;
+    // The result of a call that failed can be nothing but text.
+    let media = if answer.is_error { 0 } else { MAX_MEDIA_BYTES };
+    let mut room = Room { text: MAX_TEXT_BYTES, media };
     let mut content: Vec<Value> =
         answer.content.iter().map(|item| block(item, &mut room)).collect();
     if content.is_empty() {
@@ -38,11 +39,17 @@ pub(super) fn translate(result: &str) -> Outcome {
     Outcome { content, is_error: answer.is_error, touched: Vec::new() }
 }
 
-fn block(item: &Value, room: &mut usize) -> Value {
+/// What there is still room for.
+struct Room {
+    text: usize,
+    media: usize,
+}
+
+fn block(item: &Value, room: &mut Room) -> Value {
     let field = |name: &str| item.get(name).and_then(Value::as_str);
     match field("type") {
         Some("text") => text_block(field("text").unwrap_or_default(), room),
-        Some("image") => media(field("mimeType"), field("data"), room),
+        Some("image") => shown(field("mimeType"), field("data"), room),
         Some("resource") => resource(item.get("resource").unwrap_or(&Value::Null), room),
         Some("resource_link") => {
             let (name, uri) = (field("name").unwrap_or("?"), field("uri").unwrap_or("?"));
@@ -55,36 +62,40 @@ fn block(item: &Value, room: &mut usize) -> Value {
     }
 }
 
-fn resource(resource: &Value, room: &mut usize) -> Value {
+fn resource(resource: &Value, room: &mut Room) -> Value {
     let field = |name: &str| resource.get(name).and_then(Value::as_str);
     match (field("text"), field("blob")) {
         (Some(text), _) => text_block(text, room),
-        (None, Some(blob)) => media(field("mimeType"), Some(blob), room),
+        (None, Some(blob)) => shown(field("mimeType"), Some(blob), room),
         (None, None) => text_block(&format!("[a resource: {}]", field("uri").unwrap_or("?")), room),
     }
 }
 
-fn media(media_type: Option<&str>, data: Option<&str>, room: &mut usize) -> Value {
-    let (media_type, data) = (media_type.unwrap_or("an unknown kind"), data.unwrap_or_default());
-    let kind = if media_type == "application/pdf" {
-        "document"
-    } else if IMAGES.contains(&media_type) && data.len() <= MAX_IMAGE_BYTES {
-        "image"
-    } else {
-        let text = format!("[{} bytes of {media_type}, which cannot be shown]", data.len() / 4 * 3);
-        return text_block(&text, room);
+/// What the bytes are counts, and not what the server calls them: they must not contradict.
+fn shown(media_type: Option<&str>, data: Option<&str>, room: &mut Room) -> Value {
+    let media_type = media_type.unwrap_or("an unknown kind");
+    let why = match media::from_base64(data.unwrap_or_default()) {
+        Ok(block) => {
+            let length = block["source"]["data"].as_str().map_or(0, str::len);
+            if length <= room.media {
+                room.media -= length;
+                return block;
+            }
+            if room.media == 0 { "there is no room for it" } else { "there is too much of it" }
+                .to_owned()
+        }
+        Err(why) => why,
     };
-    let source = json!({ "type": "base64", "media_type": media_type, "data": data });
-    json!({ "type": kind, "source": source })
+    text_block(&format!("[{media_type} that cannot be shown: {why}]"), room)
 }
 
 /// A text, as far as there is room. A block must not be empty.
-fn text_block(text: &str, room: &mut usize) -> Value {
-    let mut end = text.len().min(*room);
+fn text_block(text: &str, room: &mut Room) -> Value {
+    let mut end = text.len().min(room.text);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    *room -= end;
+    room.text -= end;
     let left_out = text.len() - end;
     let text = match (&text[..end], left_out) {
         ("", 0) => "(empty)".to_owned(),
@@ -98,29 +109,48 @@ fn text_block(text: &str, room: &mut usize) -> Value {
 mod test {
     use super::*;
 
+    const GIF: &str = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7";
+
     #[test]
     fn every_kind_becomes_something_a_model_can_see() {
-        let outcome = translate(
-            r#"{"content": [
-                {"type": "text", "text": "hello"},
-                {"type": "image", "mimeType": "image/png", "data": "AAAA"},
-                {"type": "image", "mimeType": "image/tiff", "data": "AAAA"},
-                {"type": "resource", "resource": {"uri": "file:///x", "text": "inside"}},
-                {"type": "resource", "resource": {"mimeType": "application/pdf", "blob": "AAAA"}},
-                {"type": "audio", "data": "AAAA"}
-            ], "isError": true}"#,
-        );
-        assert!(outcome.is_error);
-        let source = |kind| json!({ "type": "base64", "media_type": kind, "data": "AAAA" });
+        let answer = |is_error: bool| {
+            let pdf = "JVBERi0xLjcKJSVFT0YK";
+            let content = json!([
+                { "type": "text", "text": "hello" },
+                { "type": "image", "mimeType": "image/jpeg", "data": GIF },
+                { "type": "image", "mimeType": "image/png", "data": "AAAA" },
+                { "type": "resource", "resource": { "uri": "file:///x", "text": "inside" } },
+                { "type": "resource", "resource": { "mimeType": "application/pdf", "blob": pdf } },
+                { "type": "audio", "data": "AAAA" },
+            ]);
+            translate(&json!({ "content": content, "isError": is_error }).to_string())
+        };
+        let source = |kind, data| json!({ "type": "base64", "media_type": kind, "data": data });
+        let pdf = source("application/pdf", "JVBERi0xLjcKJSVFT0YK");
+        let unknown = "[image/png that cannot be shown: 3 bytes of no known kind]";
         let expected = [
             json!({ "type": "text", "text": "hello" }),
-            json!({ "type": "image", "source": source("image/png") }),
-            json!({ "type": "text", "text": "[3 bytes of image/tiff, which cannot be shown]" }),
+            json!({ "type": "image", "source": source("image/gif", GIF) }),
+            json!({ "type": "text", "text": unknown }),
             json!({ "type": "text", "text": "inside" }),
-            json!({ "type": "document", "source": source("application/pdf") }),
+            json!({ "type": "document", "source": pdf }),
             json!({ "type": "text", "text": "[content of audio, which cannot be shown]" }),
         ];
-        assert_eq!(outcome.content, expected);
+        assert_eq!(answer(false).content, expected);
+        // An error can be nothing but text.
+        let failed = answer(true);
+        assert!(failed.is_error);
+        assert!(failed.content.iter().all(|block| block["type"] == "text"), "{failed:?}");
+    }
+
+    #[test]
+    fn many_pictures_are_shown_as_far_as_a_result_goes() {
+        let data = format!("{GIF}{}", "A".repeat(4 * 1024 * 1024));
+        let item = json!({ "type": "image", "mimeType": "image/gif", "data": data });
+        let outcome = translate(&json!({ "content": [item, item, item] }).to_string());
+        let kinds: Vec<&str> =
+            outcome.content.iter().filter_map(|block| block["type"].as_str()).collect();
+        assert_eq!(kinds, ["image", "text", "text"]);
     }
 
     #[test]

@@ -3,8 +3,12 @@
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
-/// How long a line may be. A server that goes on is ended.
-const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
+use crate::builtin::tools::media::MAX_DOCUMENT_BASE64;
+
+/// How long a line may be. A server that goes on is ended. The largest document that can be shown
+/// fits in, with room for text; what is a little larger still comes to be refused with a reason.
+const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
+const _: () = assert!(MAX_LINE_BYTES > MAX_DOCUMENT_BASE64 + 1024 * 1024);
 /// How much is read at once.
 const CHUNK_BYTES: usize = 16 * 1024;
 
@@ -33,7 +37,7 @@ impl Lines {
             }
             self.searched = self.buffer.len();
             if self.buffer.len() > MAX_LINE_BYTES {
-                return Err("the server sent a line of more than 4 MB, and was ended".to_owned());
+                return Err("the server sent a line of more than 8 MB, and was ended".to_owned());
             }
             match self.pipe.read(&mut self.chunk).await {
                 Ok(0) | Err(_) => return Ok(None),

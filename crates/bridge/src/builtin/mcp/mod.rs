@@ -9,17 +9,18 @@ mod connection;
 mod content;
 mod lines;
 mod names;
+mod schema;
 mod server;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 
-use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
-use self::server::{Server, ServerTool};
+pub use self::server::Waits;
+use self::server::{Offer, Server};
 use super::tools::{Definition, Outcome};
 use crate::exec::Env;
 use crate::process::Processes;
@@ -47,6 +48,7 @@ impl Servers {
         workspace: &Path,
         env: &Env,
         processes: &Processes,
+        waits: Waits,
     ) -> (Self, Vec<String>) {
         let (configs, mut problems) = config::read(workspace);
         let mut starting = JoinSet::new();
@@ -56,7 +58,7 @@ impl Servers {
                 problems.push(format!("MCP server {name}: the variable {variable} is refused"));
             }
             let (env, workspace) = (env.variables().clone(), workspace.to_owned());
-            let server = Server::new(name, config, env, workspace, processes.clone());
+            let server = Server::new(name, config, env, workspace, processes.clone(), waits);
             starting.spawn_local(async move {
                 let opened = server.open().await;
                 (index, Rc::new(server), opened)
@@ -70,24 +72,42 @@ impl Servers {
         let mut taken = BTreeSet::new();
         for (_, server, opened) in started {
             match opened {
-                Ok(tools) => all.add(server, tools, &mut taken),
+                Ok(offer) => all.add(server, offer, &mut taken, &mut problems),
                 Err(why) => problems.push(format!("MCP server {}: {why}", server.name)),
             }
         }
         (all, problems)
     }
 
-    fn add(&mut self, server: Rc<Server>, tools: Vec<ServerTool>, taken: &mut BTreeSet<String>) {
-        for tool in tools {
-            let is_read_only = tool.is_read_only();
-            let schema = tool.input_schema.filter(serde_json::Value::is_object);
+    fn add(
+        &mut self,
+        server: Rc<Server>,
+        offer: Offer,
+        taken: &mut BTreeSet<String>,
+        problems: &mut Vec<String>,
+    ) {
+        let dropped = offer.dropped.into_iter();
+        problems.extend(dropped.map(|what| format!("MCP server {}: {what}", server.name)));
+        for tool in offer.tools {
+            let mut description: String =
+                tool.description.chars().take(MAX_DESCRIPTION_CHARS).collect();
+            let fitted = schema::fit(tool.input_schema);
+            if let Some((why, original)) = fitted.replaced {
+                problems.push(format!(
+                    "MCP server {}: the input schema of {} cannot be used, and is open: {why}",
+                    server.name,
+                    server::shown(&tool.name)
+                ));
+                description.push_str("\n\nThe input must fit this JSON schema: ");
+                description.push_str(&original);
+            }
             let definition = Definition {
                 name: names::unique(&server.name, &tool.name, taken),
-                description: tool.description.chars().take(MAX_DESCRIPTION_CHARS).collect(),
-                input_schema: schema.unwrap_or_else(|| json!({ "type": "object" })),
+                description,
+                input_schema: fitted.schema,
             };
-            let server = server.clone();
-            self.tools.push(Tool { definition, server, name: tool.name, is_read_only });
+            let (server, name, is_read_only) = (server.clone(), tool.name, tool.is_read_only);
+            self.tools.push(Tool { definition, server, name, is_read_only });
         }
         self.servers.push(server);
     }

@@ -4,14 +4,16 @@
 //! be possible. Then it is staged beside its destinations and renamed into place, and if a rename
 //! fails, those before it are taken back ([`super::commit`]).
 
-use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Stat};
 
 use super::commit;
 use super::fault::Fault;
+use super::record::Journal;
 use super::root::Root;
 
 /// How large a file may be that is edited: it is held in memory, twice.
@@ -47,28 +49,57 @@ pub(super) struct Change {
 /// Which edit was wrong, counted from nothing, and why; no edit: the writing failed.
 pub(super) type Refusal = (Option<usize>, Fault);
 
-/// Makes all the changes, or none. Returns the files that changed.
-pub(super) fn apply(root: &Root, edits: Vec<Edit>) -> Result<Vec<String>, Refusal> {
+/// What was changed.
+#[derive(Debug)]
+pub(super) struct Changed {
+    pub(super) files: Vec<String>,
+    /// What the model should know of it.
+    pub(super) notes: Vec<String>,
+}
+
+/// Makes all the changes, or none.
+pub(super) fn apply(root: &Root, journal: &Journal, edits: Vec<Edit>) -> Result<Changed, Refusal> {
     let mut changes: BTreeMap<PathBuf, Change> = BTreeMap::new();
+    let mut crlf = BTreeSet::new();
     for (index, edit) in edits.into_iter().enumerate() {
-        plan(root, edit, &mut changes).map_err(|fault| (Some(index), fault))?;
+        plan(root, edit, &mut changes, &mut crlf).map_err(|fault| (Some(index), fault))?;
     }
     // A file that was made and deleted again by one call never was.
     changes.retain(|_, change| change.before.is_some() || change.after.is_some());
     check_nesting(&changes).map_err(|fault| (None, fault))?;
-    commit::commit(root, &changes).map_err(|fault| (None, fault))?;
-    Ok(changes.into_keys().map(|path| path.to_string_lossy().into_owned()).collect())
+    commit::commit(root, journal, &changes).map_err(|fault| (None, fault))?;
+    let notes = crlf.into_iter().map(|path: PathBuf| {
+        format!("[{} has CRLF line ends, and so have the new lines]", path.display())
+    });
+    Ok(Changed {
+        notes: notes.collect(),
+        files: changes.into_keys().map(|path| path.to_string_lossy().into_owned()).collect(),
+    })
 }
 
-fn plan(root: &Root, edit: Edit, changes: &mut BTreeMap<PathBuf, Change>) -> Result<(), Fault> {
+fn plan(
+    root: &Root,
+    edit: Edit,
+    changes: &mut BTreeMap<PathBuf, Change>,
+    crlf: &mut BTreeSet<PathBuf>,
+) -> Result<(), Fault> {
     let given = root.relative(edit.path())?;
-    let path = root.resolve(&given).map_err(|error| Fault::io(&given, &error))?;
+    if given.as_os_str().is_empty() {
+        return Err(Fault::new("the path names the workspace itself; name a file in it"));
+    }
+    let fault = |error: io::Error| Fault::io(&given, &error);
+    // A file is written through the links that lead to it, and a link is deleted as itself; if it
+    // was, by an edit before this one, then it leads nowhere any longer.
+    let own = root.resolve_parent(&given).map_err(fault)?;
+    let is_delete = matches!(edit, Edit::Delete { .. });
+    let is_deleted = changes.get(&own).is_some_and(|change| change.after.is_none());
+    let path = if is_delete || is_deleted { own } else { root.resolve(&given).map_err(fault)? };
     if path.as_os_str().is_empty() {
         return Err(Fault::new("the path names the workspace itself; name a file in it"));
     }
     if !changes.contains_key(&path) {
         let needs_content = matches!(edit, Edit::Replace { .. });
-        changes.insert(path.clone(), current(root, &path, needs_content)?);
+        changes.insert(path.clone(), current(root, &path, needs_content, is_delete)?);
     }
     let Some(change) = changes.get_mut(&path) else { return Ok(()) };
     match edit {
@@ -78,7 +109,11 @@ fn plan(root: &Root, edit: Edit, changes: &mut BTreeMap<PathBuf, Change>) -> Res
         }
         Edit::Delete { .. } => change.after = None,
         Edit::Replace { old, new, .. } => {
-            change.after = Some(replace(&path, change.after.take(), &old, new)?);
+            let (after, is_crlf) = replace(&path, change.after.take(), &old, &new)?;
+            change.after = Some(after);
+            if is_crlf {
+                crlf.insert(path);
+            }
         }
     }
     Ok(())
@@ -86,11 +121,19 @@ fn plan(root: &Root, edit: Edit, changes: &mut BTreeMap<PathBuf, Change>) -> Res
 
 /// A file as it is. Its content is read only where it is needed: what is overwritten or deleted
 /// may be of any size.
-fn current(root: &Root, path: &Path, needs_content: bool) -> Result<Change, Fault> {
+fn current(
+    root: &Root,
+    path: &Path,
+    needs_content: bool,
+    may_be_link: bool,
+) -> Result<Change, Fault> {
     let Some(stat) = root.look(path).map_err(|error| Fault::io(path, &error))? else {
         return Ok(Change { before: None, after: None });
     };
     let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind == FileType::Symlink && may_be_link {
+        return Ok(Change { before: Some(stat), after: Some(Vec::new()) });
+    }
     if kind == FileType::Symlink {
         let name = path.display();
         return Err(Fault::new(format!("{name} is a link that leads to nothing in here")));
@@ -113,11 +156,17 @@ fn current(root: &Root, path: &Path, needs_content: bool) -> Result<Change, Faul
     Ok(Change { before: Some(stat), after: Some(content) })
 }
 
-fn replace(path: &Path, now: Option<Vec<u8>>, old: &str, new: String) -> Result<Vec<u8>, Fault> {
+/// The new content, and whether line ends were made CRLF in it.
+fn replace(
+    path: &Path,
+    now: Option<Vec<u8>>,
+    old: &str,
+    new: &str,
+) -> Result<(Vec<u8>, bool), Fault> {
     let name = path.display();
     let Some(now) = now else {
         return if old.is_empty() {
-            Ok(new.into_bytes())
+            Ok((new.as_bytes().to_vec(), false))
         } else {
             Err(Fault::new(format!("{name} does not exist; an empty \"old\" would create it")))
         };
@@ -133,6 +182,10 @@ fn replace(path: &Path, now: Option<Vec<u8>>, old: &str, new: String) -> Result<
     let Ok(text) = std::str::from_utf8(&now) else {
         return Err(Fault::new(format!("{name} is not UTF-8 text: change it with bash")));
     };
+    // A model does not see the line ends of what it reads, and writes the usual ones.
+    let (fitted_old, fitted_new) = fit_line_ends(text, old, new);
+    let (old, new) = (fitted_old.as_ref(), fitted_new.as_ref());
+    let is_crlf = matches!((&fitted_old, &fitted_new), (Cow::Owned(_), _) | (_, Cow::Owned(_)));
     let Some(at) = text.find(old) else {
         return Err(Fault::new(format!(
             "\"old\" occurs 0 times in {name}: read the file, and copy the text exactly, with its white space"
@@ -146,7 +199,25 @@ fn replace(path: &Path, now: Option<Vec<u8>>, old: &str, new: String) -> Result<
             "\"old\" occurs {times} times in {name}: add lines around it, so that it occurs once"
         )));
     }
-    Ok([&text[..at], &new, &text[at + old.len()..]].concat().into_bytes())
+    Ok(([&text[..at], new, &text[at + old.len()..]].concat().into_bytes(), is_crlf))
+}
+
+/// Gives both texts the line ends of a file that has CRLF, unless they are found as they are or
+/// have some themselves.
+fn fit_line_ends<'a>(text: &str, old: &'a str, new: &'a str) -> (Cow<'a, str>, Cow<'a, str>) {
+    let crlf = |text: &'a str| -> Cow<'a, str> {
+        if text.contains('\n') { text.replace('\n', "\r\n").into() } else { text.into() }
+    };
+    let has_own = old.contains('\r') || new.contains('\r');
+    if has_own || !text.contains("\r\n") {
+        return (old.into(), new.into());
+    }
+    // Where some lines end otherwise, what is found as it is stays as it is.
+    let is_mixed = text.matches('\n').count() != text.matches("\r\n").count();
+    if text.contains(old) && is_mixed {
+        return (old.into(), new.into());
+    }
+    (crlf(old), crlf(new))
 }
 
 /// Refuses a call that wants one name to be a file and a directory.

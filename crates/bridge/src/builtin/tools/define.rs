@@ -25,7 +25,7 @@ pub(super) fn own() -> Vec<Definition> {
         ),
         define(
             "read_file",
-            "Reads a file: text with numbered lines, at most 2,000 lines or 100 KB at once, images (png, jpeg, gif, webp) and PDF documents as such. The numbers are not part of the file.",
+            "Reads a file: text with numbered lines, at most 2,000 lines or 100 KB at once, images (png, jpeg, gif, webp; at most 3.75 MB) and PDF documents (at most 4.5 MB) as such. The numbers are not part of the file.",
             json!({
                 "path": path,
                 "offset": { "type": "integer", "description": "the first line, counted from 1" },
@@ -51,13 +51,13 @@ pub(super) fn own() -> Vec<Definition> {
         ),
         define(
             "list_files",
-            "Lists a directory, or with a pattern everything below it that matches: * and ? within a name, ** for any directories (**/*.rs). At most 1,000 entries; .git and node_modules are not entered.",
+            "Lists a directory, or with a pattern everything below it that matches: * and ? within a name, ** for any directories (**/*.rs). At most 1,000 entries or 60 KB; .git and node_modules are not entered.",
             json!({ "path": path, "pattern": { "type": "string" } }),
             &[],
         ),
         define(
             "apply_patchset",
-            "Makes several edits, all or nothing. Each is {path, old, new}, {path, content} for a whole file, or {path, delete: true}. Edits of one file apply in order.",
+            "Makes several edits, all or nothing. Each is {path, old, new}, {path, content} for a whole file, or {path, delete: true}, which deletes a link and not what it leads to. Edits of one file apply in order.",
             json!({ "edits": { "type": "array", "items": {
                 "type": "object",
                 "properties": {

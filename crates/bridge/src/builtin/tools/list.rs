@@ -14,6 +14,8 @@ use super::root::Root;
 
 /// How many entries are shown.
 const MAX_SHOWN: usize = 1_000;
+/// How much text they may come to: names can be long, and the model pays for each byte.
+const MAX_SHOWN_BYTES: usize = 60 * 1024;
 /// How many entries are looked at, shown or not.
 const MAX_SEEN: usize = 200_000;
 /// How deep it goes: one descriptor is open for each level.
@@ -38,7 +40,9 @@ pub(super) fn list(root: &Root, path: &str, pattern: Option<&str>) -> Result<Str
         glob: Glob::new(pattern.unwrap_or("*")),
         names: prefix,
         shown: Vec::new(),
+        shown_bytes: 0,
         seen: 0,
+        is_full: false,
         is_cut: false,
     };
     walk.enter(dir).map_err(|error| Fault::io(&path, &error.into()))?;
@@ -64,14 +68,18 @@ struct Walk {
     /// How many of the names were there when it began.
     base: usize,
     shown: Vec<String>,
+    shown_bytes: usize,
     seen: usize,
+    /// Whether there is no room for one more entry.
+    is_full: bool,
+    /// Whether anything is missing.
     is_cut: bool,
 }
 
 impl Walk {
     fn enter(&mut self, dir: OwnedFd) -> Result<(), Errno> {
         for (name, kind) in self.entries(&dir)? {
-            if self.shown.len() >= MAX_SHOWN {
+            if self.is_full || self.shown.len() >= MAX_SHOWN {
                 self.is_cut = true;
                 return Ok(());
             }
@@ -115,7 +123,13 @@ impl Walk {
             line.push_str(&target.to_string_lossy());
         }
         // A name may hold a newline; a list has one name on each line.
-        self.shown.push(line.replace('\n', "\\n"));
+        let line = line.replace('\n', "\\n");
+        if self.shown_bytes + line.len() > MAX_SHOWN_BYTES {
+            (self.is_full, self.is_cut) = (true, true);
+            return;
+        }
+        self.shown_bytes += line.len() + 1;
+        self.shown.push(line);
     }
 
     /// The sorted entries of a directory, as far as the bound on all of them goes.

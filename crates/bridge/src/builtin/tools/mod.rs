@@ -14,7 +14,9 @@ mod fault;
 mod glob;
 mod input;
 mod list;
+pub(crate) mod media;
 mod read;
+mod record;
 mod root;
 
 use std::path::PathBuf;
@@ -27,8 +29,10 @@ use self::change::Edit;
 use self::fault::Fault;
 use self::input::Input;
 use self::read::Lines;
+use self::record::Journal;
 use self::root::Root;
 use crate::builtin::mcp::Servers;
+pub use crate::builtin::mcp::Waits;
 use crate::exec::Env;
 use crate::process::Processes;
 
@@ -71,21 +75,41 @@ impl Outcome {
 pub struct Toolbox {
     workspace: PathBuf,
     root: Result<Arc<Root>, String>,
+    journal: Arc<Journal>,
     env: Env,
     processes: Processes,
     servers: Servers,
 }
 
 impl Toolbox {
-    /// Opens the workspace and starts its MCP servers. The strings say what went wrong with those,
-    /// for the log; tools that could not be had are missing, and the others work.
+    /// Opens the workspace, takes back what a bridge that was killed left half done in it, and
+    /// starts its MCP servers. The strings say what was amiss, for the log; tools that could not be
+    /// had are missing, and the others work.
     pub async fn open(workspace: PathBuf, env: Env, processes: Processes) -> (Self, Vec<String>) {
-        let (servers, mut problems) = Servers::start(&workspace, &env, &processes).await;
+        Self::open_with(workspace, env, processes, Waits::default()).await
+    }
+
+    /// The same, with other waits for MCP servers.
+    pub async fn open_with(
+        workspace: PathBuf,
+        env: Env,
+        processes: Processes,
+        waits: Waits,
+    ) -> (Self, Vec<String>) {
+        let mut problems = Vec::new();
         let root = Root::open(&workspace).map(Arc::new).map_err(|error| {
             format!("the workspace {} could not be opened: {error}", workspace.display())
         });
-        problems.extend(root.as_ref().err().cloned());
-        (Self { workspace, root, env, processes, servers }, problems)
+        let home = env.variables().get("HOME").map(String::as_str);
+        let journal = Arc::new(Journal::new(home));
+        match &root {
+            // Before the servers start, for they may look at the files.
+            Ok(root) => problems.extend(commit::recover(root, &journal)),
+            Err(problem) => problems.push(problem.clone()),
+        }
+        let (servers, more) = Servers::start(&workspace, &env, &processes, waits).await;
+        problems.extend(more);
+        (Self { workspace, root, journal, env, processes, servers }, problems)
     }
 
     /// What is offered to the model, in a stable order.
@@ -173,12 +197,14 @@ impl Toolbox {
     }
 
     async fn change(&self, edits: Vec<Edit>) -> Result<Outcome, change::Refusal> {
-        let touched = self
-            .blocking(move |root| Ok(change::apply(root, edits)))
+        let journal = self.journal.clone();
+        let changed = self
+            .blocking(move |root| Ok(change::apply(root, &journal, edits)))
             .await
             .map_err(|fault| (None, fault))??;
-        let text = format!("changed: {}", touched.join(", "));
-        Ok(Outcome { touched, ..Outcome::text(text) })
+        let text = format!("changed: {}", changed.files.join(", "));
+        let lines: Vec<String> = std::iter::once(text).chain(changed.notes).collect();
+        Ok(Outcome { touched: changed.files, ..Outcome::text(lines.join("\n")) })
     }
 
     /// Does file work on another thread: a slow disk must not stop the agent from being heard.

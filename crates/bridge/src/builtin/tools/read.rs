@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::base64;
 use super::fault::Fault;
+use super::media::Media;
 use super::root::Root;
 
 /// How many lines are shown unless asked otherwise.
@@ -18,10 +19,6 @@ const DEFAULT_LINES: u64 = 2_000;
 const MAX_TEXT_BYTES: usize = 100 * 1024;
 /// How much of one line is shown.
 const MAX_LINE_BYTES: usize = 2_000;
-/// How large a picture may be.
-const MAX_IMAGE_BYTES: u64 = 5 * 1024 * 1024;
-/// How large a document may be.
-const MAX_DOCUMENT_BYTES: u64 = 20 * 1024 * 1024;
 /// How much of a file is looked at to tell what it is.
 const SNIFF_BYTES: u64 = 8 * 1024;
 
@@ -48,13 +45,13 @@ pub(super) fn read(root: &Root, path: &str, lines: Lines) -> Result<Vec<Value>, 
     file.rewind().map_err(fault)?;
     let bytes = u64::try_from(stat.st_size).unwrap_or(0);
     match Kind::of(&start) {
-        Kind::Image(media_type) => {
-            let data = whole(&path, file, bytes, MAX_IMAGE_BYTES)?;
-            Ok(vec![media("image", media_type, &data)])
-        }
-        Kind::Pdf => {
-            let data = whole(&path, file, bytes, MAX_DOCUMENT_BYTES)?;
-            Ok(vec![media("document", "application/pdf", &data)])
+        Kind::Media(media) => {
+            let data = whole(&path, file, bytes, media)?;
+            media.check(&data).map_err(|what| {
+                let name = path.display();
+                Fault::new(format!("{name} cannot be shown, it is {what}; look at it with bash"))
+            })?;
+            Ok(vec![media.block(&base64::encode(&data))])
         }
         Kind::Binary => Err(Fault::new(format!(
             "{} is a binary file of {bytes} bytes and cannot be shown as text; look at it with bash",
@@ -77,43 +74,28 @@ pub(super) fn read(root: &Root, path: &str, lines: Lines) -> Result<Vec<Value>, 
 /// What a file is. The name says what it should be; the content says what it is.
 enum Kind {
     Text,
-    Image(&'static str),
-    Pdf,
+    Media(Media),
     Binary,
 }
 
 impl Kind {
     fn of(start: &[u8]) -> Self {
-        if start.starts_with(b"\x89PNG\r\n\x1a\n") {
-            Self::Image("image/png")
-        } else if start.starts_with(b"\xff\xd8\xff") {
-            Self::Image("image/jpeg")
-        } else if start.starts_with(b"GIF87a") || start.starts_with(b"GIF89a") {
-            Self::Image("image/gif")
-        } else if start.starts_with(b"RIFF") && start.get(8..12) == Some(b"WEBP") {
-            Self::Image("image/webp")
-        } else if start.starts_with(b"%PDF-") {
-            Self::Pdf
-        } else if start.contains(&0) {
-            Self::Binary
-        } else {
-            Self::Text
+        match Media::of(start) {
+            Some(media) => Self::Media(media),
+            None if start.contains(&0) => Self::Binary,
+            None => Self::Text,
         }
     }
 }
 
-pub(super) fn media(kind: &str, media_type: &str, data: &[u8]) -> Value {
-    let data = base64::encode(data);
-    json!({ "type": kind, "source": { "type": "base64", "media_type": media_type, "data": data } })
-}
-
-fn whole(path: &Path, file: File, bytes: u64, max: u64) -> Result<Vec<u8>, Fault> {
+fn whole(path: &Path, file: File, bytes: u64, media: Media) -> Result<Vec<u8>, Fault> {
     let mut data = Vec::new();
+    let max = media.max_bytes();
     // It may grow while it is read.
-    file.take(max + 1).read_to_end(&mut data).map_err(|error| Fault::io(path, &error))?;
-    if data.len() as u64 > max {
-        let (name, max) = (path.display(), max / 1024 / 1024);
-        return Err(Fault::new(format!("{name} has {bytes} bytes; at most {max} MB can be shown")));
+    file.take(max as u64 + 1).read_to_end(&mut data).map_err(|error| Fault::io(path, &error))?;
+    if data.len() > max {
+        let (name, limit) = (path.display(), media.limit());
+        return Err(Fault::new(format!("{name} has {bytes} bytes, and {limit}")));
     }
     Ok(data)
 }
@@ -125,6 +107,7 @@ fn show(file: File, lines: Lines) -> io::Result<Result<String, u64>> {
     let mut number = 0;
     let mut line = Vec::new();
     let end = lines.first.saturating_add(lines.count);
+    let (mut shown_lines, mut crlf_lines) = (0_u64, 0_u64);
     loop {
         line.clear();
         let Some(length) = read_line(&mut reader, &mut line)? else { break };
@@ -137,6 +120,8 @@ fn show(file: File, lines: Lines) -> io::Result<Result<String, u64>> {
             break;
         }
         let shown = String::from_utf8_lossy(cut(&line));
+        shown_lines += 1;
+        crlf_lines += u64::from(shown.ends_with('\r'));
         let shown = shown.trim_end_matches('\r');
         let left_out = length.saturating_sub(cut(&line).len() as u64);
         write_str(&mut text, format_args!("{number:>6}\t{shown}"));
@@ -144,6 +129,12 @@ fn show(file: File, lines: Lines) -> io::Result<Result<String, u64>> {
             write_str(&mut text, format_args!(" [{left_out} more bytes in this line]"));
         }
         text.push('\n');
+    }
+    // They are not seen above, and decide whether an edit finds what it replaces.
+    if crlf_lines > 0 {
+        // The last line of a file often has no end at all.
+        let which = if crlf_lines + 1 >= shown_lines { "the" } else { "some of these" };
+        write_str(&mut text, format_args!("[{which} lines end with CRLF]\n"));
     }
     if text.is_empty() && lines.first > 1 {
         return Ok(Err(number));

@@ -129,24 +129,26 @@ impl Root {
         Err(Errno::NOENT.into())
     }
 
-    /// Makes a directory and those above it. Returns the ones that were not there before.
-    pub(super) fn make_dirs(&self, path: &Path, made: &mut Vec<PathBuf>) -> io::Result<()> {
-        if path.as_os_str().is_empty() {
-            return Ok(());
+    /// The same with only the links above it resolved: the name itself, link or not.
+    pub(super) fn resolve_parent(&self, path: &Path) -> io::Result<PathBuf> {
+        let Some(name) = path.file_name() else { return self.resolve(path) };
+        Ok(self.resolve(path.parent().unwrap_or(Path::new("")))?.join(name))
+    }
+
+    /// Which directories, of this and those above it, are not there: the outermost first.
+    pub(super) fn missing(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut missing = Vec::new();
+        for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {
+            match self.open_at(dir, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    missing.push(dir.to_owned());
+                }
+                Err(error) => return Err(error),
+            }
         }
-        match self.open_at(path, OFlags::PATH | OFlags::DIRECTORY) {
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        self.make_dirs(path.parent().unwrap_or(Path::new("")), made)?;
-        let (dir, name) = self.parent(path)?;
-        match rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(0o777)) {
-            Ok(()) => made.push(path.to_owned()),
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
+        missing.reverse();
+        Ok(missing)
     }
 
     /// Opens an ordinary file for reading. What is none is never opened: to open a FIFO waits for
