@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::check;
 use super::error::ApiError;
+use super::parameters;
 
 /// A request that the real API would take.
 #[derive(Debug)]
@@ -72,6 +73,7 @@ impl Conversation {
             return Err(ApiError::invalid("model: Input should be a valid string"));
         };
         let messages = check::messages(&body["messages"])?;
+        parameters::check(body)?;
         let tools = body["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(Self {
             model: model.to_owned(),
@@ -116,13 +118,14 @@ impl Conversation {
         answers as u64 + 1
     }
 
-    /// Tells conversations apart.
+    /// Tells conversations apart, as far as a request shows it: two that begin alike, with the same
+    /// model and system prompt, are one until they differ.
     pub(crate) fn digest(&self) -> u64 {
         let essence = self.messages.iter().map(|message| {
             let others = message.blocks.iter().filter(|block| !matches!(block, Block::Text(_)));
             (message.role, message.said(), others.collect::<Vec<_>>())
         });
-        digest(&essence.collect::<Vec<_>>())
+        digest(&(&self.model, &self.system, essence.collect::<Vec<_>>()))
     }
 
     /// What the ids of this answer are made of: the beginning of the conversation, and a number that

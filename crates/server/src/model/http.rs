@@ -12,11 +12,11 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::attempts::Attempts;
+use super::body;
 use super::error::ApiError;
-use super::outcome::{Asked, Outcome, Replied, Rules, about, decide};
+use super::outcome::{Asked, Decision, Outcome, Replied, Rules, about, decide};
 use super::record::{Entry, Recorder};
 use super::script::Script;
-use super::{body, conversation::Conversation};
 
 /// What the real API takes at most.
 const MAX_BODY_BYTES: usize = 32 << 20;
@@ -45,7 +45,7 @@ pub(crate) async fn serve(
 ) -> Response {
     let request_id = format!("req_script_{}", shared.requests.fetch_add(1, Ordering::Relaxed) + 1);
     let (parts, body) = request.into_parts();
-    let (outcome, conversation, value, size) = match read(&parts.headers, body).await {
+    let (decision, value, size) = match read(&parts.headers, body).await {
         Ok(bytes) => {
             let value: Option<Value> = serde_json::from_slice(&bytes).ok();
             let rules = Rules {
@@ -59,11 +59,11 @@ pub(crate) async fn serve(
                 headers: &parts.headers,
                 body: value.as_ref(),
             };
-            let (outcome, conversation) = decide(&rules, &asked);
-            (outcome, conversation, value.unwrap_or_default(), bytes.len())
+            (decide(&rules, &asked), value.unwrap_or_default(), bytes.len())
         }
-        Err(error) => (Outcome::Error(error), None::<Conversation>, Value::Null, 0),
+        Err(error) => (Decision::refused(error), Value::Null, 0),
     };
+    let Decision { outcome, conversation, wait } = decision;
     let answer = outcome.kind();
     tracing::debug!(
         request.id = request_id,
@@ -80,6 +80,9 @@ pub(crate) async fn serve(
         conversation: conversation.as_ref(),
         answer,
     });
+    if !wait.is_zero() {
+        tokio::time::sleep(wait).await;
+    }
     let mut response = respond(outcome, &request_id, &connection).await;
     let headers = response.headers_mut();
     headers.insert("x-ash-scripted-model", HeaderValue::from_static("true"));

@@ -22,6 +22,7 @@ mod frames;
 mod http;
 mod memory;
 mod outcome;
+mod parameters;
 mod record;
 mod render;
 mod script;

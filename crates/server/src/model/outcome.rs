@@ -1,5 +1,7 @@
 //! Decides what a request comes to, before anything of it is sent.
 
+use std::time::Duration;
+
 use axum::http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -79,8 +81,34 @@ pub(crate) struct Rules<'a> {
     pub(crate) attempts: &'a Attempts,
 }
 
-/// Decides. The conversation comes back too if the request was one, for the log.
-pub(crate) fn decide(rules: &Rules<'_>, asked: &Asked<'_>) -> (Outcome, Option<Conversation>) {
+/// What was decided.
+pub(crate) struct Decision {
+    pub(crate) outcome: Outcome,
+    /// If the request was one, for the log.
+    pub(crate) conversation: Option<Conversation>,
+    /// How long to wait before anything is sent.
+    pub(crate) wait: Duration,
+}
+
+impl Decision {
+    /// A request that did not even arrive.
+    pub(crate) fn refused(error: ApiError) -> Self {
+        Self { outcome: Outcome::Error(error), conversation: None, wait: Duration::ZERO }
+    }
+}
+
+/// Decides.
+pub(crate) fn decide(rules: &Rules<'_>, asked: &Asked<'_>) -> Decision {
+    let mut wait = Duration::ZERO;
+    let (outcome, conversation) = route(rules, asked, &mut wait);
+    Decision { outcome, conversation, wait }
+}
+
+fn route(
+    rules: &Rules<'_>,
+    asked: &Asked<'_>,
+    wait: &mut Duration,
+) -> (Outcome, Option<Conversation>) {
     let only = |method: Method, outcome| {
         if *asked.method == method { outcome } else { Outcome::Error(not_allowed(asked)) }
     };
@@ -92,7 +120,7 @@ pub(crate) fn decide(rules: &Rules<'_>, asked: &Asked<'_>) -> (Outcome, Option<C
             (Outcome::Error(not_allowed(asked)), None)
         }
         "/v1/messages" => match read(rules, asked, Conversation::read) {
-            Ok(conversation) => (answer(rules, &conversation), Some(conversation)),
+            Ok(conversation) => (answer(rules, &conversation, wait), Some(conversation)),
             Err(error) => (Outcome::Error(error), None),
         },
         "/v1/messages/count_tokens" => match read(rules, asked, Conversation::read_for_counting) {
@@ -142,11 +170,12 @@ fn read(
     read(asked.body.ok_or_else(not_json)?)
 }
 
-fn answer(rules: &Rules<'_>, conversation: &Conversation) -> Outcome {
+fn answer(rules: &Rules<'_>, conversation: &Conversation, wait: &mut Duration) -> Outcome {
     let answer = match due(rules.script, conversation) {
         Ok(answer) => answer,
         Err(error) => return Outcome::Error(error),
     };
+    *wait = answer.wait.unwrap_or_default();
     let fault = if answer.faults.is_empty() {
         None
     } else {

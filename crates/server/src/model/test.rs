@@ -16,7 +16,7 @@ fn answered(body: &Value) -> String {
     let rules = Rules { script: None, require_key: false, attempts: &attempts };
     let asked =
         Asked { method: &Method::POST, path: "/v1/messages", headers: &headers, body: Some(body) };
-    let (outcome, _) = decide(&rules, &asked);
+    let outcome = decide(&rules, &asked).outcome;
     let kind = outcome.kind();
     match outcome {
         Outcome::Reply(replied) => {

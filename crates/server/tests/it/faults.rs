@@ -1,9 +1,10 @@
-//! Everything that goes wrong on demand. Nothing here waits for time to pass.
+//! Everything that goes wrong on demand. Nothing here waits for time to pass, but for what is to be
+//! waited for.
 
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 
-use crate::client::{USUAL, read_until, receive, send};
+use crate::client::{USUAL, post, read_until, receive, send};
 use crate::talk::{Talk, body, plain};
 
 fn asked(prompt: &str, stream: bool) -> String {
@@ -138,5 +139,32 @@ async fn a_stream_without_end_ends_with_its_client() {
         assert!(!String::from_utf8_lossy(&buffer).contains("message_stop"));
     }
     assert_eq!(Talk::new(&model, "/say still there").next_text().await, "still there");
+    model.shutdown().await;
+}
+
+#[tokio::test]
+async fn sessions_that_differ_in_their_system_prompt_are_counted_apart() {
+    let model = plain().await;
+    let messages = json!([{ "role": "user", "content": "/error 529 times 1\n/say ok" }]);
+    let mut statuses = Vec::new();
+    for (name, system) in [("m", "a"), ("m", "b"), ("n", "a"), ("m", "a")] {
+        let mut request = body(&messages, false);
+        request["model"] = json!(name);
+        request["system"] = json!(system);
+        statuses.push(post(model.addr(), &request).await.unwrap().status);
+    }
+    assert_eq!(statuses, [529, 529, 529, 200]);
+    model.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_answer_or_an_error_can_be_waited_for() {
+    let model = plain().await;
+    for (prompt, status) in [("/wait 80ms\n/say ok", 200), ("/wait 80ms\n/error 500", 500)] {
+        let begun = std::time::Instant::now();
+        let response = Talk::new(&model, prompt).ask(true).await.unwrap();
+        assert_eq!(response.status, status);
+        assert!(begun.elapsed() >= std::time::Duration::from_millis(80));
+    }
     model.shutdown().await;
 }

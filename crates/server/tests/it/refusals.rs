@@ -183,3 +183,101 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
     assert_eq!((response.status, response.error().0.as_str()), (413, "request_too_large"));
     model.shutdown().await;
 }
+
+/// What a request with these fields besides its messages is answered.
+async fn check_fields(cases: Vec<(Value, &str)>) {
+    let model = plain().await;
+    for (fields, wanted) in cases {
+        let mut request = body(&json!([user(json!("a"))]), false);
+        for (name, value) in fields.as_object().unwrap() {
+            request[name] = value.clone();
+        }
+        let response = post(model.addr(), &request).await.unwrap();
+        if wanted.is_empty() {
+            assert_eq!(response.status, 200, "{fields}: {}", response.body);
+            continue;
+        }
+        assert_eq!(response.status, 400, "{fields}");
+        let (_, message) = response.error();
+        assert!(message.contains(wanted), "{fields}: {message}");
+    }
+    model.shutdown().await;
+}
+
+#[tokio::test]
+async fn tools_that_are_none_are_refused() {
+    let schema = json!({ "type": "object" });
+    let tool = |schema: Value| json!({ "tools": [{ "name": "t", "input_schema": schema }] });
+    let named = |name: &str| json!({ "name": name, "input_schema": schema });
+    let combined = "does not support oneOf, allOf, or anyOf at the top level";
+    check_fields(vec![
+        (tool(schema.clone()), ""),
+        (json!({ "tools": [{ "type": "bash_20250124", "name": "bash" }] }), ""),
+        (json!({ "tools": [named("a"), named("b")] }), ""),
+        (json!({ "tools": [named("a"), named("a")] }), "tools: Tool names must be unique."),
+        (json!({ "tools": [named("a b")] }), "tools.0.custom.name: String should match pattern"),
+        (json!({ "tools": [{ "name": "t" }] }), "tools.0.custom.input_schema: Field required"),
+        (json!({ "tools": [{ "input_schema": {} }] }), "tools.0.custom.name: Field required"),
+        (json!({ "tools": {} }), "tools: Input should be a valid list"),
+        (tool(json!({})), "tools.0.custom.input_schema.type: Field required"),
+        (tool(json!({ "type": "string" })), "input_schema.type: Input should be 'object'"),
+        (tool(json!(true)), "tools.0.custom.input_schema: Input should be an object"),
+        (tool(json!({ "type": "object", "anyOf": [] })), combined),
+        (tool(json!({ "type": "object", "properties": { "a b": {} } })), "Property keys"),
+        (json!({ "tool_choice": { "type": "auto" } }), "tool_choice: may only be specified"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn settings_that_contradict_are_refused() {
+    let thinking = |budget: u64, max: u64| {
+        let thinking = json!({ "type": "enabled", "budget_tokens": budget });
+        json!({ "thinking": thinking, "max_tokens": max })
+    };
+    let mut warm = thinking(1_024, 1_025);
+    warm["temperature"] = json!(0.5);
+    let marked = json!({ "type": "text", "text": "x", "cache_control": { "type": "ephemeral" } });
+    check_fields(vec![
+        (thinking(1_024, 1_025), ""),
+        (json!({ "thinking": { "type": "adaptive" } }), ""),
+        (thinking(1_023, 2_000), "greater than or equal to 1024"),
+        (thinking(2_000, 2_000), "`max_tokens` must be greater than `thinking.budget_tokens`"),
+        (json!({ "thinking": { "type": "enabled" } }), "budget_tokens: Field required"),
+        (json!({ "thinking": { "type": "deep" } }), "thinking: Input tag 'deep'"),
+        (warm, "`temperature` may only be set to 1"),
+        (json!({ "system": [marked, marked, marked, marked] }), ""),
+        (
+            json!({ "system": [marked, marked, marked, marked, marked] }),
+            "A maximum of 4 blocks with cache_control may be provided. Found 5.",
+        ),
+        (json!({ "system": 7 }), "system: Input should be a valid string or list"),
+        (json!({ "system": [{ "type": "image" }] }), "system.0.type: Input should be 'text'"),
+        (json!({ "system": [{ "type": "text", "text": "" }] }), "must be non-empty"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn blocks_that_the_api_does_not_take_are_refused() {
+    let marked = json!({ "type": "text", "text": "x", "cache_control": { "type": "ephemeral" } });
+    let image = |length: usize| {
+        let source = json!({ "type": "base64", "data": "A".repeat(length) });
+        json!({ "type": "image", "source": source })
+    };
+    let answered = |content: Value, is_error: bool| {
+        let mut result = result("a");
+        result["content"] = content;
+        result["is_error"] = json!(is_error);
+        json!([user(json!("x")), assistant(json!([call("a")])), user(json!([result]))])
+    };
+    check(vec![
+        (answered(json!([image(4)]), false), ""),
+        (answered(json!("no"), true), ""),
+        (answered(json!([image(4)]), true), "must be type \"text\" if `is_error` is true"),
+        (answered(json!([marked, marked, marked, marked, marked]), false), "Found 5."),
+        (json!([user(json!([image(5 << 20)]))]), ""),
+        (json!([user(json!([image((5 << 20) + 1)]))]), "image exceeds 5 MB maximum"),
+    ])
+    .await;
+}

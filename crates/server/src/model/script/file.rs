@@ -60,7 +60,10 @@ impl Section {
         match self.heading {
             Heading::Defaults => {
                 for (line, step) in lines.into_iter().zip(&steps) {
-                    if !matches!(step, Step::Fault { .. } | Step::Usage(_) | Step::Slow(_)) {
+                    if !matches!(
+                        step,
+                        Step::Fault { .. } | Step::Usage(_) | Step::Slow(_) | Step::Wait(_)
+                    ) {
                         let reason = format!("{step} cannot be a default");
                         return Err(ScriptError::Line { line, reason });
                     }

@@ -47,7 +47,10 @@ fn arguments(verb: &str, rest: &str) -> Option<Result<Step, String>> {
         "tool" | "bash" | "bad-tool" => call(verb, rest).map(|call| Step::Part(Part::Call(call))),
         "and" => {
             let (verb, rest) = first_word(rest);
-            call(verb, rest).map(Step::Together)
+            match verb {
+                "say" => Ok(Step::Together(Part::Say(text(rest)))),
+                _ => call(verb, rest).map(|call| Step::Together(Part::Call(call))),
+            }
         }
         "error" | "html" | "hang" | "cut" | "error-event" | "broken" => fault(verb, rest),
         "stop" => StopReason::ALL
@@ -57,6 +60,7 @@ fn arguments(verb: &str, rest: &str) -> Option<Result<Step, String>> {
             .ok_or_else(|| format!("`{rest}` is no stop reason")),
         "usage" => usage(rest).map(Step::Usage),
         "slow" => duration(rest).map(Step::Slow),
+        "wait" => duration(rest).map(Step::Wait),
         _ => return None,
     })
 }
@@ -114,7 +118,7 @@ fn call(verb: &str, rest: &str) -> Result<Call, String> {
             Err(error) => Err(format!("the input is not JSON ({error}); see /bad-tool")),
         },
         "bad-tool" => Ok(Call::BadTool { name, raw: text(rest) }),
-        _ => Err(format!("`{verb}` cannot be joined; only tool, bash and bad-tool can")),
+        _ => Err(format!("`{verb}` cannot be joined; only say, tool, bash and bad-tool can")),
     }
 }
 
@@ -224,8 +228,8 @@ fn usage(rest: &str) -> Result<UsageFigures, String> {
     if usage == UsageFigures::default() { Err("has no figure".to_owned()) } else { Ok(usage) }
 }
 
-/// What `/slow` may come to: more than that is `/hang`.
-const MAX_SLOW: Duration = Duration::from_secs(3600);
+/// What `/slow` and `/wait` may come to: more than that is `/hang`.
+const MAX_DELAY: Duration = Duration::from_secs(3600);
 
 fn duration(rest: &str) -> Result<Duration, String> {
     let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -235,5 +239,5 @@ fn duration(rest: &str) -> Result<Duration, String> {
         (Ok(number), "s") => Duration::from_secs(number),
         _ => return Err(format!("`{rest}` is not a duration such as 50ms or 2s")),
     };
-    if duration > MAX_SLOW { Err("is more than an hour".to_owned()) } else { Ok(duration) }
+    if duration > MAX_DELAY { Err("is more than an hour".to_owned()) } else { Ok(duration) }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::step::{Call, Fault, Part, Step, StopReason, UsageFigures};
+use super::step::{Fault, Part, Step, StopReason, UsageFigures};
 
 /// One answer of the model, as far as the script knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +13,7 @@ pub(crate) struct Answer {
     pub(crate) stop: Option<StopReason>,
     pub(crate) usage: UsageFigures,
     pub(crate) slow: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
     pub(crate) empty: bool,
 }
 
@@ -32,6 +33,7 @@ impl Answer {
     /// Takes from the defaults what it does not say itself. The faults of both happen.
     pub(crate) fn with_defaults(mut self, defaults: &Self) -> Self {
         self.slow = self.slow.or(defaults.slow);
+        self.wait = self.wait.or(defaults.wait);
         self.usage = UsageFigures {
             input: self.usage.input.or(defaults.usage.input),
             output: self.usage.output.or(defaults.usage.output),
@@ -43,12 +45,12 @@ impl Answer {
     }
 
     fn is_begun(&self) -> bool {
-        self.empty || !self.parts.is_empty() || !self.faults.is_empty()
+        self.empty || self.wait.is_some() || !self.parts.is_empty() || !self.faults.is_empty()
     }
 
-    /// A model that has called tools waits for what they give: nothing but calls can follow.
+    /// A model that has called tools waits for what they give: only what is joined can follow.
     fn has_called(&self) -> bool {
-        matches!(self.parts.last(), Some(Part::Call(_)))
+        self.parts.iter().any(|part| matches!(part, Part::Call(_)))
     }
 }
 
@@ -75,21 +77,22 @@ impl Plan {
     fn add(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Stop(reason) => self.finish(Some(reason)),
-            Step::Together(call) => self.join(call)?,
+            Step::Together(part) => self.join(part)?,
             Step::Part(part) => self.open().parts.push(part),
             Step::Fault { fault, times } => self.open().faults.push((fault, times)),
             Step::Usage(usage) => self.open().usage = usage,
             Step::Slow(delay) => self.open().slow = Some(delay),
+            Step::Wait(delay) => self.open().wait = Some(delay),
             Step::Empty => self.open().empty = true,
         }
         Ok(())
     }
 
-    fn join(&mut self, call: Call) -> Result<(), String> {
+    fn join(&mut self, part: Part) -> Result<(), String> {
         if !self.current.has_called() {
             return Err("/and: there is no tool call before it to join".to_owned());
         }
-        self.current.parts.push(Part::Call(call));
+        self.current.parts.push(part);
         Ok(())
     }
 

@@ -27,7 +27,7 @@ impl fmt::Display for Step {
         match self {
             Self::Part(Part::Call(call)) => write!(f, "/{call}"),
             Self::Part(part) => write!(f, "{part}"),
-            Self::Together(call) => write!(f, "/and {call}"),
+            Self::Together(part) => write!(f, "/and {}", part.to_string().trim_start_matches('/')),
             Self::Fault { fault, times } => {
                 write!(f, "/{}", fault.name())?;
                 fault.arguments(f)?;
@@ -48,6 +48,7 @@ impl fmt::Display for Step {
             Self::Stop(reason) => write!(f, "/stop {}", reason.word()),
             Self::Usage(usage) => write!(f, "/usage{usage}"),
             Self::Slow(delay) => write!(f, "/slow {}ms", delay.as_millis()),
+            Self::Wait(delay) => write!(f, "/wait {}ms", delay.as_millis()),
             Self::Empty => f.write_str("/empty"),
         }
     }

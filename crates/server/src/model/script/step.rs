@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 pub(crate) enum Step {
     /// Something that the answer contains.
     Part(Part),
-    /// One more tool call in the answer that the call before it is in.
-    Together(Call),
+    /// Something more in the answer that the call before it is in: a call, or text.
+    Together(Part),
     /// Something that goes wrong instead of the answer or in the middle of it.
     Fault { fault: Fault, times: Option<u64> },
     /// Ends the answer, with this reason.
@@ -19,6 +19,8 @@ pub(crate) enum Step {
     Usage(UsageFigures),
     /// How long the model waits before each delta, from here on.
     Slow(Duration),
+    /// How long the model waits before it answers at all, this once.
+    Wait(Duration),
     /// The answer has no content at all.
     Empty,
 }

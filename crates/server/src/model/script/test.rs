@@ -60,7 +60,7 @@ fn a_step_that_is_wrong_says_why() {
     assert_eq!(reason("/tool x [1]"), "/tool: the input must be a JSON object");
     assert!(reason("/tool x {").starts_with("/tool: the input is not JSON"));
     assert!(reason("/repeat 99999999999 ab").contains("more than"));
-    assert!(reason("/and say x").contains("cannot be joined"));
+    assert!(reason("/and think x").contains("cannot be joined"));
 }
 
 #[test]
@@ -81,6 +81,10 @@ fn a_tool_call_ends_an_answer_and_and_joins_it() {
         rounds("/think t\n/say a\n/bash b\n/bash c\n/and bash d\n/say e\n/say f"),
         ["/think t /say a /bash b", "/bash c /bash d", "/say e /say f"]
     );
+    assert_eq!(
+        rounds("/bash a\n/and say b\n/and bash c\n/say d"),
+        ["/bash a /say b /bash c", "/say d"]
+    );
     assert_eq!(rounds("/say a\n/stop pause_turn\n/say b"), ["/say a", "/say b"]);
     assert_eq!(rounds("/bash a\n/stop max_tokens\n/say b"), ["/bash a", "/say b"]);
     assert_eq!(answers(&steps("/say a\n/and bash b")).unwrap_err().0, 1);
@@ -96,6 +100,13 @@ fn slowness_and_usage_last_and_all_else_is_for_one_answer() {
         assert_eq!(answer.usage.input, Some(7));
     }
     assert_eq!((planned[0].faults.len(), planned[1].faults.len()), (1, 0));
+}
+
+#[test]
+fn a_wait_is_for_one_answer_and_is_one() {
+    let planned = answers(&steps("/wait 5ms\n/bash a\n/say b\n/stop end_turn\n/wait 2s")).unwrap();
+    let waits: Vec<_> = planned.iter().map(|answer| answer.wait).collect();
+    assert_eq!(waits, [Some(Duration::from_millis(5)), None, Some(Duration::from_secs(2))]);
 }
 
 #[test]
@@ -225,7 +236,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         5 => part.prop_map(Step::Part),
-        1 => any_call().prop_map(Step::Together),
+        1 => any_call().prop_map(|call| Step::Together(Part::Call(call))),
+        1 => any_text().prop_map(|text| Step::Together(Part::Say(text))),
         3 => (any_fault(), prop::option::of(1_u64..))
             .prop_map(|(fault, times)| Step::Fault { fault, times }),
         1 => prop::sample::select(StopReason::ALL.to_vec()).prop_map(Step::Stop),
@@ -235,6 +247,7 @@ fn any_step() -> impl Strategy<Value = Step> {
             })
         ),
         1 => (0_u64..1_000_000).prop_map(|ms| Step::Slow(Duration::from_millis(ms))),
+        1 => (0_u64..1_000_000).prop_map(|ms| Step::Wait(Duration::from_millis(ms))),
         1 => Just(Step::Empty),
     ]
 }
@@ -290,7 +303,7 @@ proptest! {
 
     #[test]
     fn no_line_that_begins_well_makes_the_parser_panic(
-        verb in "(/(say|think|repeat|flood|endless|tool|bash|bad-tool|and|error|html|hang|cut|error-event|broken|stop|usage|slow|empty|recall)|when)",
+        verb in "(/(say|think|repeat|flood|endless|tool|bash|bad-tool|and|error|html|hang|cut|error-event|broken|stop|usage|slow|wait|empty|recall)|when)",
         rest in "( (after|times|retry-after|message|tool|bash|prompt|turn|\"|\\{|[0-9]{1,22}|\\PC{0,6})){0,5}",
     ) {
         let line = format!("{verb}{rest}");
