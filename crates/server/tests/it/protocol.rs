@@ -102,7 +102,7 @@ async fn input_that_is_not_json_is_sent_as_it_is() {
 async fn the_shell_tool_has_the_name_that_is_offered() {
     let model = plain().await;
     let mut body = body(&json!([{ "role": "user", "content": "/bash ls" }]), false);
-    body["tools"] = json!([{ "name": "Bash", "input_schema": {} }]);
+    body["tools"] = json!([{ "name": "Bash", "input_schema": { "type": "object" } }]);
     let message = post(model.addr(), &body).await.unwrap().json();
     assert_eq!(message["content"][0]["name"], "Bash");
     model.shutdown().await;

@@ -13,7 +13,11 @@ async fn the_log_has_every_request_and_no_key() {
     let options = || Options { log: Some(path.clone()), ..Options::default() };
     let first = model(options()).await;
     let mut asked = body(&json!([{ "role": "user", "content": "Hi.\n/error 529" }]), true);
-    asked["tools"] = json!([{ "name": "bash" }, { "name": "read" }]);
+    let schema = json!({ "type": "object" });
+    asked["tools"] = json!([
+        { "name": "bash", "input_schema": schema },
+        { "name": "read", "input_schema": schema },
+    ]);
     let headers = ["x-api-key: sk-very-secret", "anthropic-version: 1"];
     ask(first.addr(), "POST /v1/messages?beta=true", &headers, &asked.to_string()).await;
     let bearer = ["authorization: Bearer sk-very-secret", "anthropic-version: 1"];
