@@ -2,7 +2,7 @@
 //!
 //! A report is appended once and read from there by whoever is connected, so nothing queues up in
 //! memory. What is acknowledged becomes a hole in the file. Offsets only grow; where a position
-//! stands is known roughly ([`MARK_BYTES`]) and found by reading on from there.
+//! stands is known roughly (`MARK_BYTES`) and found by reading on from there.
 //!
 //! The file is not synced: an event is durable once the server has committed it.
 
