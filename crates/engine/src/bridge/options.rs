@@ -38,7 +38,7 @@ pub trait Egress: Send + Sync + 'static {
 /// Dropped when a listener is not to be served any more.
 pub type EgressGuard = Box<dyn Send + Sync>;
 
-/// What a [`PlainHost`] needs.
+/// What a [`PlainHost`](super::PlainHost) needs.
 #[derive(Clone)]
 pub struct PlainOptions {
     /// Where sandboxes and their files are.
