@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::builtin::model::Patience;
-use crate::builtin::{Builtin, Settings};
+use crate::builtin::{Accepted, Builtin, Settings};
 use crate::control;
 use crate::exec::{self, Env};
 use crate::note;
@@ -176,16 +176,17 @@ async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> 
     while let Some(Delivery { run, prompt }) = deliveries.recv().await {
         bridge.working.set(true);
         let interrupt = bridge.begin(&run);
-        bridge.spool.append(&run, &Event::Begun).await?;
-        // Opening starts what the agent needs, and may take long. What was wrong with it may have
-        // been put right by the next prompt, so it is tried anew then.
+        // What was wrong may have been put right by the next prompt, so it is tried anew then.
         let opened = match runtime.take() {
             Some(open) => Some(Ok(open)),
             None => interrupt.run_until_cancelled(open(bridge)).await,
         };
         let (ending, usage) = match opened {
             Some(Ok(mut builtin)) => {
-                let ended = execute(bridge, &mut builtin, &run, &prompt, interrupt).await?;
+                // Begun is what is remembered: a run that is cut before is not in the conversation.
+                let accepted = builtin.accept(&run, &prompt);
+                bridge.spool.append(&run, &Event::Begun).await?;
+                let ended = execute(bridge, &mut builtin, &run, accepted, interrupt).await?;
                 runtime = Some(builtin);
                 ended
             }
@@ -218,7 +219,6 @@ async fn open(bridge: &Bridge) -> Result<Builtin, String> {
         patience: Patience::default(),
     };
     Builtin::open(settings, bridge.processes.clone())
-        .await
         .map_err(|error| format!("the agent could not be started: {error}"))
 }
 
@@ -227,11 +227,11 @@ async fn execute(
     bridge: &Bridge,
     builtin: &mut Builtin,
     run: &str,
-    prompt: &RawValue,
+    accepted: Result<Accepted, Ending>,
     interrupt: CancellationToken,
 ) -> io::Result<(Ending, Usage)> {
     let (reports, mut events) = Reports::channel();
-    let mut running = Box::pin(async move { builtin.run(run, prompt, &reports, interrupt).await });
+    let mut running = Box::pin(async move { builtin.work(accepted, &reports, interrupt).await });
     let mut ended = None;
     loop {
         tokio::select! {

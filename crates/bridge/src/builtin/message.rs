@@ -250,6 +250,13 @@ impl Block {
         Self::of(&fields)
     }
 
+    /// The type that it says it has.
+    pub(super) fn type_name(&self) -> String {
+        let head = serde_json::from_str::<BTreeMap<String, &RawValue>>(self.raw());
+        let kind = head.ok().and_then(|head| head.get("type").map(|kind| kind.get().to_owned()));
+        kind.map(|kind| kind.trim_matches('"').to_owned()).unwrap_or_default()
+    }
+
     pub(super) fn raw(&self) -> &str {
         self.raw.get()
     }

@@ -26,6 +26,7 @@ mod price;
 mod prompt;
 mod request;
 mod shorten;
+mod strict;
 mod system;
 pub mod tools;
 
@@ -76,6 +77,13 @@ pub struct Settings {
     pub patience: Patience,
 }
 
+/// A prompt that is in the conversation and is not worked on yet.
+#[derive(Debug)]
+pub struct Accepted {
+    run: String,
+    prompt: Prompt,
+}
+
 /// Why a conversation could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("could not open the conversation {path}", path = path.display())]
@@ -88,7 +96,9 @@ pub struct OpenError {
 pub struct Builtin {
     settings: Settings,
     client: Client,
-    toolbox: Toolbox,
+    /// Opened with the first turn: it may take long.
+    toolbox: Option<Toolbox>,
+    processes: Processes,
     conversation: Conversation,
     /// What an estimated token really costs, as of the last answer.
     tokens_per_estimate: f64,
@@ -97,28 +107,54 @@ pub struct Builtin {
 }
 
 impl Builtin {
-    /// Reads the conversation back, repairs it, and starts the tools.
-    pub async fn open(settings: Settings, processes: Processes) -> Result<Self, OpenError> {
+    /// Reads the conversation back and repairs it.
+    pub fn open(settings: Settings, processes: Processes) -> Result<Self, OpenError> {
         let path = settings.home.join(".ash/conversation.jsonl");
         let context = settings.limits.context_tokens.unwrap_or(DEFAULT_CONTEXT_TOKENS);
         let room = Room { tokens: context, bytes: MAX_REQUEST_BYTES };
         let conversation =
             Conversation::open(&path, room).map_err(|source| OpenError { path, source })?;
-        let (toolbox, problems) =
-            Toolbox::open(settings.workspace.clone(), settings.env.clone(), processes).await;
         let refused = settings.refused_variables.iter();
         let refused = refused.map(|name| format!("the variable {name} is not passed on"));
-        let notices = refused.chain(problems).collect();
+        let notices = refused.collect();
         let client = Client::new(settings.endpoint, &settings.patience);
-        Ok(Self { settings, client, toolbox, conversation, tokens_per_estimate: 1.0, notices })
+        Ok(Self {
+            settings,
+            client,
+            toolbox: None,
+            processes,
+            conversation,
+            tokens_per_estimate: 1.0,
+            notices,
+        })
     }
 
-    /// Works on one prompt to its end. Every event goes to `reports` except the first and the last,
-    /// which are the caller's: that the run has begun, and that it has ended.
+    /// Takes a prompt into the conversation. Once this has returned, it is remembered.
+    pub fn accept(&mut self, run: &str, prompt: &RawValue) -> Result<Accepted, Ending> {
+        let mut prompt = Prompt::read(prompt).map_err(|message| Ending::Failed { message })?;
+        let begun = self.conversation.begin(run, std::mem::take(&mut prompt.blocks));
+        begun.map_err(|error| agent::not_written(&error))?;
+        Ok(Accepted { run: run.to_owned(), prompt })
+    }
+
+    /// Works on one prompt to its end: [`accept`](Self::accept), and then [`work`](Self::work).
     pub async fn run(
         &mut self,
         run: &str,
         prompt: &RawValue,
+        reports: &Reports,
+        interrupt: CancellationToken,
+    ) -> (Ending, Usage) {
+        let accepted = self.accept(run, prompt);
+        self.work(accepted, reports, interrupt).await
+    }
+
+    /// Works on a prompt that was accepted, or says why it was not. Every event goes to `reports`
+    /// except the first and the last, which are the caller's: that the run has begun, and that it
+    /// has ended.
+    pub async fn work(
+        &mut self,
+        accepted: Result<Accepted, Ending>,
         reports: &Reports,
         interrupt: CancellationToken,
     ) -> (Ending, Usage) {
@@ -129,14 +165,11 @@ impl Builtin {
             });
             output(reports, "conversation_repaired", &body).await;
         }
-        for message in std::mem::take(&mut self.notices) {
-            output(reports, "notice", &json!({ "message": message })).await;
-        }
-        let (ending, usage) = match Prompt::read(prompt) {
-            Err(message) => (Ending::Failed { message }, Usage::default()),
-            Ok(prompt) => {
+        let (ending, usage) = match accepted {
+            Err(ending) => (ending, Usage::default()),
+            Ok(accepted) => {
                 // Boxed: the nested loops make it large, and it is made once a turn.
-                Box::pin(self.turn(run, prompt, reports, &interrupt)).await
+                Box::pin(self.turn(accepted, reports, &interrupt)).await
             }
         };
         let (bytes, blake3, turns) = self.conversation.fingerprint();
@@ -147,20 +180,43 @@ impl Builtin {
 
     /// Ends the tools.
     pub async fn close(mut self) {
-        self.toolbox.close().await;
+        if let Some(toolbox) = &mut self.toolbox {
+            toolbox.close().await;
+        }
+    }
+
+    /// Starts the tools, if they are not there yet. Nothing, if the wait was interrupted.
+    async fn tools(&mut self, interrupt: &CancellationToken) -> Option<Toolbox> {
+        if let Some(toolbox) = self.toolbox.take() {
+            return Some(toolbox);
+        }
+        let (workspace, env) = (self.settings.workspace.clone(), self.settings.env.clone());
+        let opening = Toolbox::open(workspace, env, self.processes.clone());
+        let (toolbox, problems) = interrupt.run_until_cancelled(opening).await?;
+        self.notices.extend(problems);
+        Some(toolbox)
     }
 
     async fn turn(
         &mut self,
-        run: &str,
-        prompt: Prompt,
+        accepted: Accepted,
         reports: &Reports,
         interrupt: &CancellationToken,
     ) -> (Ending, Usage) {
-        let Settings { workspace, home, model, limits, patience, .. } = &self.settings;
-        if let Err(error) = self.conversation.begin(run, prompt.blocks) {
-            return (agent::not_written(&error), Usage::default());
+        let Accepted { run, prompt } = accepted;
+        let tools = self.tools(interrupt).await;
+        for message in std::mem::take(&mut self.notices) {
+            output(reports, "notice", &json!({ "message": message })).await;
         }
+        let Some(tools) = tools else {
+            let ended = self.conversation.end(&Ending::Interrupted);
+            let ending =
+                ended.err().map_or(Ending::Interrupted, |error| agent::not_written(&error));
+            return (ending, Usage::default());
+        };
+        // Kept at once: if this is dropped in mid-turn, the next one has them still.
+        let toolbox = &*self.toolbox.insert(tools);
+        let Settings { workspace, home, model, limits, patience, .. } = &self.settings;
         let memory = self.conversation.memory().clone();
         let model = prompt.model.unwrap_or_else(|| model.clone());
         let setup = Setup {
@@ -173,7 +229,7 @@ impl Builtin {
                 .unwrap_or(Thinking::Off),
             system: system::of(&Scope::Main, workspace),
             memory: system::of_memory(&memory),
-            tools: calls::offered(&self.toolbox, &Scope::Main),
+            tools: calls::offered(toolbox, &Scope::Main),
         };
         let bounds = Bounds {
             max_rounds: least(limits.max_rounds, prompt.max_rounds).unwrap_or(DEFAULT_MAX_ROUNDS),
@@ -183,12 +239,12 @@ impl Builtin {
             Ledger::with_budget(least(limits.budget_micro_usd, prompt.budget_micro_usd));
         let mut agent = Agent {
             scope: Scope::Main,
-            run,
+            run: &run,
             workspace,
             home,
             client: &self.client,
             patience,
-            toolbox: &self.toolbox,
+            toolbox,
             conversation: &mut self.conversation,
             parent: None,
             memory,

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::message::{Block, Kind};
+use super::strict;
 
 /// The least the API takes.
 pub(super) const MIN_THINKING_TOKENS: u32 = 1_024;
@@ -50,12 +51,15 @@ struct ThinkingWire {
 impl Prompt {
     /// Reads a prompt. An error is for a person.
     pub(super) fn read(raw: &RawValue) -> Result<Self, String> {
+        let not_understood = |error| format!("the prompt is not understood: {error}");
+        let text = strict::mended(raw.get());
+        strict::value(&text).map_err(not_understood)?;
+        let raw: Box<RawValue> = serde_json::from_str(&text).map_err(not_understood)?;
         let wire = if raw.get().starts_with('{') {
-            serde_json::from_str(raw.get())
-                .map_err(|error| format!("the prompt is not understood: {error}"))?
+            serde_json::from_str(raw.get()).map_err(not_understood)?
         } else {
             Wire {
-                content: raw.to_owned(),
+                content: raw,
                 model: None,
                 max_turns: None,
                 max_budget_usd: None,
@@ -67,6 +71,17 @@ impl Prompt {
             "the prompt is neither a text nor a list of content blocks, which are objects with a \
              type",
         )?;
+        let of_the_model = |block: &&Block| match block.kind {
+            Kind::Thinking | Kind::ToolUse { .. } | Kind::ToolResult { .. } => true,
+            Kind::Text { .. } => false,
+            Kind::Other => {
+                block.type_name().ends_with("tool_use") || block.type_name().ends_with("_result")
+            }
+        };
+        if let Some(block) = blocks.iter().find(of_the_model) {
+            let kind = block.type_name();
+            return Err(format!("a prompt cannot have a block of type {kind:?}"));
+        }
         blocks.retain(|block| block.kind != Kind::Text { blank: true });
         if blocks.is_empty() {
             return Err("the prompt is empty".to_owned());

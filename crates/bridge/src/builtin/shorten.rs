@@ -34,6 +34,7 @@ pub(super) fn shorten(messages: &mut [Message], fits: impl Fn(&[Message]) -> boo
     let mut shortest = cut_all(messages, MIN_TEXT_BYTES);
     while !fits(&shortest) {
         let Some((at, block)) = largest_medium(&shortest) else { break };
+        // Replaced, it is plain, and is not found again: this comes to an end.
         for messages in [&mut *messages, &mut shortest[..]] {
             let block = &mut messages[at].blocks[block];
             *block = without_media(block);
@@ -130,12 +131,18 @@ fn largest_medium(messages: &[Message]) -> Option<(usize, usize)> {
 fn without_media(block: &Block) -> Block {
     let note = |bytes: usize| json!({ "type": "text", "text": format!("[{bytes}{}", LEFT_OUT.trim_end()) });
     match &block.kind {
-        Kind::ToolResult { .. } => edited(block, |value| {
-            let list = value["content"].as_array_mut().into_iter().flatten();
-            for item in list.filter(|item| item["type"] != "text") {
-                *item = note(item.to_string().len());
-            }
-        }),
+        Kind::ToolResult { id } => {
+            let without = edited(block, |value| {
+                let list = value["content"].as_array_mut().into_iter().flatten();
+                for item in list.filter(|item| item["type"] != "text") {
+                    *item = note(item.to_string().len());
+                }
+            });
+            // What is no list of blocks cannot be told apart, and goes as a whole.
+            let is_error = block.raw().contains("\"is_error\":true");
+            let whole = || Block::result(id, &[note(block.raw().len())], is_error);
+            if without.is_plain() { without } else { whole() }
+        }
         Kind::Text { .. } | Kind::Thinking | Kind::ToolUse { .. } | Kind::Other => {
             Block::of(&note(block.raw().len()))
         }
@@ -162,6 +169,15 @@ mod test {
             value["text"].as_str().unwrap_or_default().to_owned()
         };
         message.blocks.iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_result_that_is_no_list_of_blocks_goes_as_a_whole() {
+        let content = json!({ "a": "x".repeat(100_000) });
+        let result = json!({ "type": "tool_result", "tool_use_id": "t", "content": content });
+        let mut messages = [Message { role: Role::User, blocks: vec![Block::of(&result)] }];
+        shorten(&mut messages, at_most(10_000));
+        assert!(bytes(&messages) <= 10_000 && messages[0].is_plain());
     }
 
     #[test]

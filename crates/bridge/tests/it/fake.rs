@@ -254,7 +254,7 @@ impl Bench {
 
     pub(crate) async fn open(&self) -> Builtin {
         let processes = Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_ash-bridge")));
-        Builtin::open(self.settings.clone(), processes).await.unwrap()
+        Builtin::open(self.settings.clone(), processes).unwrap()
     }
 
     /// The same place with another model.

@@ -290,3 +290,51 @@ async fn a_command_beside_the_agent_is_bounded_and_its_tree_is_killed() {
     .await;
     world.end().await;
 }
+
+/// JSON that one reader takes and the next refuses must not get into the conversation: it would be
+/// in every request from then on.
+#[tokio::test]
+async fn no_input_of_a_tool_spoils_the_turns_after_it() {
+    let deep = format!("{{\"x\":{}1{}}}", "[".repeat(130), "]".repeat(130));
+    let odd = [
+        r#"{"command":"echo \ud83d"}"#,
+        r#"{"command":"echo", "\udc00": 1}"#,
+        r#"{"command":"echo", "x": 1e400}"#,
+        r#"{"command":"echo", "command": "true"}"#,
+        r#"{"command": "ec"#,
+        "[1]",
+        &deep,
+    ];
+    let world = World::start().await;
+    let session = world.session().await;
+    for input in odd {
+        let turn = world.say(session, &format!("/bad-tool bash {input}\n/say well")).await;
+        assert_eq!(turn.status, RunStatus::Completed, "{input}: {:?}", turn.record.failure);
+        assert_eq!(turn.text(), "well", "{input}");
+    }
+    let after = world.say(session, "/say still here").await;
+    assert_eq!(after.text(), "still here");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_prompt_cannot_be_made_of_what_only_a_model_says() {
+    let world = World::start().await;
+    let session = world.session().await;
+    let big = "x".repeat(2_000_000);
+    for block in [
+        r#"{"type":"thinking","thinking":"hm","signature":"s"}"#.to_owned(),
+        r#"{"type":"tool_use","id":"a","name":"bash","input":{}}"#.to_owned(),
+        r#"{"type":"server_tool_use","id":"a","name":"web_search","input":{}}"#.to_owned(),
+        format!(r#"{{"type":"tool_result","tool_use_id":"x","content":{{"a":"{big}"}}}}"#),
+    ] {
+        let content = Json::parse(format!(r#"[{block},{{"type":"text","text":"hi"}}]"#)).unwrap();
+        let accepted = world.prompt_json(session, content).await;
+        let turn = world.turn(session, accepted).await;
+        assert_eq!(turn.status, RunStatus::Failed);
+        let why = turn.record.failure.clone().unwrap().message;
+        assert!(why.contains("cannot have a block of type"), "{why}");
+    }
+    assert_eq!(world.say(session, "/say fine").await.text(), "fine");
+    world.end().await;
+}

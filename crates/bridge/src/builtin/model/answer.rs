@@ -13,6 +13,10 @@ use super::part::{Part, empty};
 use super::sse::SseEvent;
 use super::wire::{Counted, Delta, Start, Typed, Whole, Wire};
 use crate::builtin::message::{Block, Content, Kind, unique};
+use crate::builtin::strict;
+
+/// How many blocks one answer may have. Each may be a tool to run.
+const MAX_BLOCKS: usize = 512;
 
 /// All that something is made of. Pings, the ends of blocks, and what a newer API says besides
 /// are passed over.
@@ -91,10 +95,11 @@ impl Answer {
         // One that is not known is not even read: it may be no JSON at all.
         let may_be_skipped = !event.name.is_empty() && !is_known(&event.name);
         let text = match std::str::from_utf8(&event.data) {
-            Ok(text) => text.trim(),
+            Ok(text) => strict::mended(text.trim()),
             Err(_) if may_be_skipped => return Ok(Step::Nothing),
             Err(_) => return Err(Failure::Cut("the model's answer is not text".to_owned())),
         };
+        let text = &*text;
         let typed: Typed<'_> = match serde_json::from_str(text) {
             Ok(typed) => typed,
             Err(_) if text.is_empty() || may_be_skipped => Typed::default(),
@@ -116,6 +121,10 @@ impl Answer {
             }
             "content_block_start" => {
                 if let Some(start) = wire.content_block {
+                    if self.parts.len() >= MAX_BLOCKS {
+                        let message = format!("an answer has more than {MAX_BLOCKS} blocks");
+                        return Err(Failure::Refused(message));
+                    }
                     return self.start(wire.index, start).map_err(garbled);
                 }
             }
@@ -144,8 +153,10 @@ impl Answer {
 
     /// Takes a whole message that came without a stream, and says which texts are in it.
     pub(super) fn take_whole(&mut self, body: &str) -> Option<Vec<Step>> {
-        let whole: Whole<'_> = serde_json::from_str(body).ok()?;
-        let content = whole.content.clone();
+        let body = strict::mended(body);
+        let whole: Whole<'_> = serde_json::from_str(&body).ok()?;
+        let mut content = whole.content.clone();
+        content.truncate(MAX_BLOCKS);
         self.begin(whole);
         let steps = content.into_iter().zip(0..).map(|(block, index)| self.start(index, block));
         steps.collect::<Result<_, _>>().ok()

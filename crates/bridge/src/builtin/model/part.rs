@@ -6,6 +6,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::answer::Input;
 use crate::builtin::message::Block;
+use crate::builtin::strict;
 
 #[derive(Debug)]
 pub(super) enum Part {
@@ -38,10 +39,10 @@ impl Part {
                 Block::of(&ToolUse { r#type: "tool_use", id, name, input })
             }
             Self::Opaque { start, json } => {
+                let mut start = strict::value(start.get()).ok()?;
                 if json.is_empty() {
-                    return Block::read(start);
+                    return Block::read(&to_raw_value(&start).ok()?);
                 }
-                let mut start: serde_json::Value = serde_json::from_str(start.get()).ok()?;
                 let input = serde_json::from_str(json).ok()?;
                 start.as_object_mut()?.insert("input".to_owned(), input);
                 Block::read(&to_raw_value(&start).ok()?)?
@@ -52,11 +53,12 @@ impl Part {
     /// What a tool is given.
     pub(super) fn input(&self) -> Input {
         let Self::ToolUse { input, json, .. } = self else { return Input::Broken(String::new()) };
-        let text = if json.is_empty() { input.get() } else { json };
-        let object = |raw: Box<RawValue>| raw.get().starts_with('{').then_some(raw);
-        match serde_json::from_str(text).ok().and_then(object) {
-            Some(raw) => Input::Whole(raw),
-            None => Input::Broken(text.to_owned()),
+        let text = strict::mended(if json.is_empty() { input.get() } else { json });
+        // Kept as it came, but only if whoever is sent it again will take it.
+        let is_object = strict::value(&text).is_ok_and(|value| value.is_object());
+        match serde_json::from_str(&text) {
+            Ok(raw) if is_object => Input::Whole(raw),
+            Ok(_) | Err(_) => Input::Broken(text.into_owned()),
         }
     }
 }

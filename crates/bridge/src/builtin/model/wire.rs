@@ -31,9 +31,13 @@ pub(super) struct Wire<'a> {
 /// Counts that replace what was counted before, where they are there at all.
 #[derive(Default, Deserialize)]
 pub(super) struct Counted {
+    #[serde(default, deserialize_with = "a_count")]
     pub(super) input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "a_count")]
     pub(super) output_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "a_count")]
     pub(super) cache_creation_input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "a_count")]
     pub(super) cache_read_input_tokens: Option<u64>,
 }
 
@@ -90,4 +94,9 @@ where
     T: Default + Deserialize<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A count, if it is one: what cannot be counted is no reason to throw an answer away.
+fn a_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(serde_json::Value::deserialize(deserializer)?.as_u64())
 }

@@ -120,6 +120,8 @@ impl Journal {
 
     pub(super) fn read(&self) -> io::Result<Option<Record>> {
         let Ok(path) = self.path() else { return Ok(None) };
+        // One that was not finished says nothing, whoever was killed over it.
+        let _none = fs::remove_file(path.with_extension("tmp"));
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
