@@ -47,7 +47,7 @@ pub(super) fn value(text: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// The number of a `\uXXXX` that begins here.
+/// The number of a `\u` escape that begins here.
 fn unit(bytes: &[u8], at: usize) -> Option<u16> {
     let escape = bytes.get(at..at + 6)?;
     let digits = escape.strip_prefix(b"\\u")?;
