@@ -239,3 +239,56 @@ fn pid_in(spool: &File) -> io::Result<Option<u32>> {
     }
     Ok(Heading::decode(&bytes).ok().flatten().map(|heading| heading.pid).filter(|&pid| pid > 1))
 }
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn sandbox() -> SandboxRef {
+        let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+        SandboxRef { session, incarnation: Incarnation::new(1) }
+    }
+
+    fn write_heading(spool: &File) {
+        let heading = Heading { release: "test".to_owned(), pid: std::process::id() };
+        spool.write_all_at(&heading.encode().unwrap(), 0).unwrap();
+    }
+
+    #[test]
+    fn who_holds_the_spool_is_alive_and_who_has_held_it_is_never_started_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(dir.path()).unwrap();
+        assert_eq!(files.life(sandbox()).unwrap(), Life::Unborn);
+        let Begin::Locked(spool) = files.begin(sandbox()).unwrap() else { panic!("it is free") };
+        assert_eq!(files.life(sandbox()).unwrap(), Life::Alive(None), "it has not said who it is");
+        write_heading(&spool);
+        let alive = Life::Alive(Some(std::process::id()));
+        assert_eq!(files.life(sandbox()).unwrap(), alive);
+        assert!(matches!(files.begin(sandbox()).unwrap(), Begin::Taken(Life::Alive(_))));
+        assert!(files.bury(sandbox()).is_err(), "the living are not buried");
+        drop(spool);
+        assert_eq!(files.life(sandbox()).unwrap(), Life::Dead);
+        assert!(matches!(files.begin(sandbox()).unwrap(), Begin::Taken(Life::Dead)));
+    }
+
+    #[test]
+    fn a_start_that_came_to_nothing_may_be_made_again_unless_it_was_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(dir.path()).unwrap();
+        drop(files.begin(sandbox()).unwrap());
+        assert!(matches!(files.begin(sandbox()).unwrap(), Begin::Locked(_)), "nobody ever lived");
+        files.bury(sandbox()).unwrap();
+        assert!(matches!(files.begin(sandbox()).unwrap(), Begin::Taken(Life::Dead)));
+        files.bury(sandbox()).unwrap();
+        assert_eq!(files.all().unwrap(), [sandbox()]);
+    }
+
+    #[test]
+    fn a_socket_can_be_bound_however_deep_the_data_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(&dir.path().join("deep/".repeat(60))).unwrap();
+        files.make_directories(sandbox().session).unwrap();
+        files.bind(sandbox()).unwrap();
+        files.bind(sandbox()).expect("what an earlier start left is replaced");
+    }
+}
