@@ -138,10 +138,12 @@ fn without_media(block: &Block) -> Block {
                     *item = note(item.to_string().len());
                 }
             });
-            // What is no list of blocks cannot be told apart, and goes as a whole.
-            let is_error = block.raw().contains("\"is_error\":true");
-            let whole = || Block::result(id, &[note(block.raw().len())], is_error);
-            if without.is_plain() { without } else { whole() }
+            // What is no list of blocks cannot be told apart, and goes as a whole; what cannot even
+            // be read is replaced. Either way it is plain then, and is not met again.
+            let note = note(block.raw().len());
+            let whole = edited(block, |value| value["content"] = json!([note.clone()]));
+            let all = [without, whole, Block::result(id, &[note], false)];
+            all.into_iter().find(Block::is_plain).unwrap_or_else(|| Block::text(LEFT_OUT))
         }
         Kind::Text { .. } | Kind::Thinking | Kind::ToolUse { .. } | Kind::Other => {
             Block::of(&note(block.raw().len()))
