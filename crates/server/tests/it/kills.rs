@@ -5,6 +5,7 @@ use std::time::Duration;
 use ash_core::entry::Entry;
 use ash_core::id::{RunId, SessionId};
 use ash_core::run::RunStatus;
+use ash_core::session::IfRunning;
 use ash_protocol::ExecRequest;
 
 use crate::world::{World, kill, processes_mentioning, tenant, until};
@@ -135,13 +136,7 @@ async fn both_may_die_at_once() {
         world.engine.abort().await;
         world.kill_bridge(session).await;
         world.kill_engine().await;
-        world
-            .log_until(
-                session,
-                |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run),
-            )
-            .await;
-        let record = world.engine.store().run(session, run).await.unwrap();
+        let record = world.ended(session, run).await;
         assert_eq!(record.status, RunStatus::Interrupted, "{}", held.name);
         remembers(&world, session, held.name).await;
         world.end().await;
@@ -161,13 +156,7 @@ async fn a_killed_tool_is_told_to_the_model() {
             line.contains("begun")
         });
         shells.for_each(kill);
-        world
-            .log_until(
-                session,
-                |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run),
-            )
-            .await;
-        let record = world.engine.store().run(session, run).await.unwrap();
+        let record = world.ended(session, run).await;
         assert_eq!(record.status, RunStatus::Completed, "{}", held.name);
         let told = world.requests().iter().any(|request| {
             let body = request.body.to_string();
@@ -186,10 +175,7 @@ async fn a_cancelled_run_stays_cancelled_when_the_engine_dies_first() {
     let run = hold(&world, session, &PHASES[1]).await;
     world.engine.interrupt(&tenant(), session, None).await.unwrap();
     world.kill_engine().await;
-    world
-        .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
-        .await;
-    let record = world.engine.store().run(session, run).await.unwrap();
+    let record = world.ended(session, run).await;
     assert_eq!(record.status, RunStatus::Cancelled);
     remembers(&world, session, "after a cancel").await;
     world.end().await;
@@ -216,14 +202,39 @@ async fn a_later_server_takes_a_running_turn_over_and_the_earlier_one_lets_it() 
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let_go(&new, session);
-    new.log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
-        .await;
-    let record = new.engine.store().run(session, run).await.unwrap();
+    let record = new.ended(session, run).await;
     assert_eq!(record.status, RunStatus::Completed);
     remembers(&new, session, "with another server").await;
     old.engine.abort().await;
     old.host.abandon().await;
     new.end().await;
+}
+
+#[tokio::test]
+async fn a_paused_turn_stands_still_and_goes_on_where_it_was() {
+    let world = World::start().await;
+    let session = world.session().await;
+    let run = hold(&world, session, &PHASES[1]).await;
+    let pid = world.host.bridge_of(world.sandbox(session).await).unwrap();
+    world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+    // Nothing of it runs: not the bridge, not its keeper, not the tool.
+    let home = world.host.home(session);
+    until("everything stands still", || {
+        let all = processes_mentioning(home.as_os_str());
+        all.len() >= 3 && all.contains(&pid) && all.into_iter().all(is_stopped)
+    })
+    .await;
+    let_go(&world, session);
+    world.engine.resume(&tenant(), session).await.unwrap();
+    assert_eq!(world.ended(session, run).await.status, RunStatus::Completed);
+    assert_eq!(world.host.bridge_of(world.sandbox(session).await), Some(pid), "it is another one");
+    remembers(&world, session, "after a pause").await;
+    world.end().await;
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T"))
 }
 
 /// Where the next test tells itself, as another process, what to do.
@@ -274,10 +285,7 @@ async fn a_turn_outlives_a_server_process_that_is_killed() {
 
     let world = World::over(dir.path(), &url).await;
     let_go(&world, session);
-    world
-        .log_until(session, |entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run))
-        .await;
-    let record = world.engine.store().run(session, run).await.unwrap();
+    let record = world.ended(session, run).await;
     assert_eq!(record.status, RunStatus::Completed);
     remembers(&world, session, "another process").await;
     world.end().await;

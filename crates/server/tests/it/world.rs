@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ash_core::entry::Entry;
-use ash_core::id::{AgentId, SessionId, TenantId};
+use ash_core::id::{AgentId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::policy::Policy;
 use ash_core::run::RunStatus;
@@ -24,7 +24,7 @@ use ash_protocol::Limits;
 use ash_server::egress::{ModelKey, ModelProxy, Upstream};
 use ash_server::model::{self, Model, Recorded};
 use ash_store::sqlite::SqliteStore;
-use ash_store::{NewAgentVersion, Settings, Store, StoreError};
+use ash_store::{NewAgentVersion, RunRecord, Settings, Store, StoreError};
 
 /// The key that only the proxy has.
 pub(crate) const KEY: &str = "sk-test-only-the-proxy-knows";
@@ -128,6 +128,13 @@ impl World {
         Turn { entries: entries.collect(), status: record.status, record }
     }
 
+    /// Waits for the end of a run.
+    pub(crate) async fn ended(&self, session: SessionId, run: RunId) -> RunRecord {
+        let is_end = |entry: &Entry| matches!(entry, Entry::RunEnded { run: of, .. } if *of == run);
+        self.log_until(session, is_end).await;
+        self.engine.store().run(session, run).await.unwrap()
+    }
+
     /// Follows a log from its beginning until something is in it.
     pub(crate) async fn log_until(
         &self,
@@ -179,7 +186,7 @@ impl World {
 pub(crate) struct Turn {
     pub(crate) entries: Vec<LogEntry>,
     pub(crate) status: RunStatus,
-    pub(crate) record: ash_store::RunRecord,
+    pub(crate) record: RunRecord,
 }
 
 impl Turn {
