@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::id::RunId;
 use crate::json::Json;
 use crate::number::{Incarnation, Seq, Turn};
+use crate::resume::Receipt;
 use crate::run::{Outcome, Phase, Usage};
 use crate::session::PauseReason;
 
@@ -36,6 +37,16 @@ pub enum Entry {
         path: ResumePath,
         /// The sandbox it goes on with.
         incarnation: Incarnation,
+        /// What it came back to. Entries of the first version have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        receipt: Option<Receipt>,
+    },
+    /// The agent does not know any more what this log says.
+    ContextLost {
+        /// How many turns the log holds.
+        turns_in_log: u32,
+        /// Why.
+        reason: String,
     },
     /// A person stopped the session; its sandbox is destroyed.
     SessionStopped,
@@ -133,6 +144,13 @@ pub enum Entry {
         /// How much it was.
         bytes: u64,
     },
+    /// What went wrong with a run that is over. Its end is the next entry.
+    RunError {
+        /// Which run.
+        run: RunId,
+        /// What went wrong.
+        failure: Failure,
+    },
     /// The run is over.
     RunEnded {
         /// Which run.
@@ -157,6 +175,16 @@ pub enum ResumePath {
     Warm,
     /// A new sandbox was started.
     Cold,
+}
+
+impl ResumePath {
+    /// The stable name of this path.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+        }
+    }
 }
 
 /// Who ended a session.
@@ -198,6 +226,7 @@ impl Entry {
             Self::SessionPaused { .. } => "session_paused",
             Self::SessionWaking => "session_waking",
             Self::SessionResumed { .. } => "session_resumed",
+            Self::ContextLost { .. } => "context_lost",
             Self::SessionStopped => "session_stopped",
             Self::SessionFailed { .. } => "session_failed",
             Self::SessionEnded { .. } => "session_ended",
@@ -212,6 +241,7 @@ impl Entry {
             Self::Message { .. } => "message",
             Self::Output { .. } => "output",
             Self::ReportTooLarge { .. } => "report_too_large",
+            Self::RunError { .. } => "run_error",
             Self::RunEnded { .. } => "run_ended",
             Self::ReportsLost { .. } => "reports_lost",
         }
@@ -225,6 +255,7 @@ impl Entry {
             | Self::SessionPaused { .. }
             | Self::SessionWaking
             | Self::SessionResumed { .. }
+            | Self::ContextLost { .. }
             | Self::SessionStopped
             | Self::SessionFailed { .. }
             | Self::SessionEnded { .. }
@@ -240,6 +271,7 @@ impl Entry {
             | Self::Message { run, .. }
             | Self::Output { run, .. }
             | Self::ReportTooLarge { run, .. }
+            | Self::RunError { run, .. }
             | Self::RunEnded { run, .. } => Some(*run),
         }
     }
@@ -254,6 +286,7 @@ impl Entry {
             | Self::SessionPaused { .. }
             | Self::SessionWaking
             | Self::SessionResumed { .. }
+            | Self::ContextLost { .. }
             | Self::SessionStopped
             | Self::SessionFailed { .. }
             | Self::SessionEnded { .. }
@@ -266,6 +299,7 @@ impl Entry {
             | Self::ThinkingDelta { .. }
             | Self::Output { .. }
             | Self::ReportTooLarge { .. }
+            | Self::RunError { .. }
             | Self::RunEnded { .. }
             | Self::ReportsLost { .. } => None,
         }

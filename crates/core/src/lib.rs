@@ -14,6 +14,7 @@
 //! | sandbox | [`session::Sandbox`] | the isolated process tree of a session; at most one at a time |
 //! | lineage | [`lineage`] | turns and rewinds: which turn continues which |
 //! | failure | [`failure`] | why something was cut, with a code that never changes |
+//! | receipt | [`resume`] | what a session came back to, and what it did not |
 //! | refusal | [`refusal`] | why a request was turned down; nothing has changed |
 //!
 //! # Numbers that must not be confused
@@ -33,6 +34,7 @@ pub mod lineage;
 pub mod number;
 pub mod policy;
 pub mod refusal;
+pub mod resume;
 pub mod run;
 pub mod session;
 pub mod time;

@@ -3,6 +3,7 @@
 use crate::entry::Entry;
 use crate::id::RunId;
 use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
+use crate::resume::Transcript;
 use crate::run::{Outcome, Phase, Usage};
 use crate::time::Timestamp;
 
@@ -92,6 +93,10 @@ pub enum Effect {
     StartSandbox {
         /// Which one.
         incarnation: Incarnation,
+        /// What the agent's own record of the conversation must begin with, if it has one.
+        transcript: Option<Transcript>,
+        /// How many runs the session has completed.
+        completed_runs: u32,
     },
     /// Connect to a sandbox that an earlier owner left running.
     Attach {

@@ -7,6 +7,7 @@ use crate::failure::{Death, Failure};
 use crate::id::RunId;
 use crate::json::Json;
 use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
+use crate::resume::Found;
 use crate::run::{Completion, Phase, Usage};
 
 /// What a caller wants.
@@ -38,6 +39,8 @@ pub enum Request {
         /// The turn that the next one shall continue.
         to: Turn,
     },
+    /// Make use of the sandbox beside the agent. Keeps an idle session awake.
+    Use,
     /// End the session for ever.
     End,
 }
@@ -93,6 +96,8 @@ pub enum Fact {
     SandboxStarted {
         /// Which one.
         incarnation: Incarnation,
+        /// What its host found.
+        found: Found,
     },
     /// A sandbox could not be started.
     SandboxStartFailed {

@@ -57,10 +57,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Entry;
-use crate::id::SessionId;
+use crate::id::{RunId, SessionId};
 use crate::lineage::Lineage;
 use crate::number::{Incarnation, LogEpoch, Seq, SpoolPosition};
 use crate::policy::{Context, Policy};
+use crate::resume::Transcript;
 use crate::run::{CurrentRun, Delivery, QueuedRun};
 use crate::time::Timestamp;
 
@@ -87,6 +88,25 @@ pub struct Session {
     last_seq: Seq,
     last_active: Timestamp,
     expires_at: Option<Timestamp>,
+    /// Whether the agent's own record of the conversation was lost when it last came back.
+    #[serde(default, skip_serializing_if = "is_false")]
+    forgotten: bool,
+    /// How long it may do nothing, if not as long as the policy says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle_timeout: Option<Duration>,
+    /// The agent's own record of the conversation at the end of its last turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    transcript: Option<Transcript>,
+    /// The run that was cut since the last resume, unless a later one has completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interrupted_run: Option<RunId>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    completed_runs: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Session {
@@ -98,7 +118,7 @@ impl Session {
     ) -> (Self, Decision) {
         let mut session = Self {
             id,
-            state: State::Starting { why: StartWhy::Created },
+            state: State::Starting { why: StartWhy::Created, since: Some(ctx.now) },
             sandbox: Sandbox::None,
             incarnation: Incarnation::ZERO,
             spool: SpoolPosition::ZERO,
@@ -109,11 +129,38 @@ impl Session {
             last_seq: Seq::ZERO,
             last_active: ctx.now,
             expires_at: time_to_live.map(|ttl| ctx.now.plus(ttl)),
+            forgotten: false,
+            idle_timeout: None,
+            transcript: None,
+            interrupted_run: None,
+            completed_runs: 0,
         };
         let mut out = Decision::default();
         session.log(ctx, &mut out, Entry::SessionCreated);
         session.start_sandbox(ctx, &mut out);
         (session, out)
+    }
+
+    /// The same session, paused after another time without use than others are. It is longer than
+    /// zero.
+    #[must_use]
+    pub fn with_idle_timeout(self, idle_timeout: Option<Duration>) -> Self {
+        Self { idle_timeout, ..self }
+    }
+
+    /// When a session that does nothing is paused.
+    fn idle_until(&self, policy: &Policy) -> Timestamp {
+        self.last_active.plus(self.idle_timeout.unwrap_or(policy.idle_timeout))
+    }
+
+    /// Whether the agent's own record of the conversation was lost when it last came back.
+    pub fn has_forgotten(&self) -> bool {
+        self.forgotten
+    }
+
+    /// When it ends by itself.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.expires_at
     }
 
     /// Which session this is.
@@ -208,7 +255,7 @@ impl Session {
         };
         let expiry = if self.state == State::Ended { None } else { self.expires_at };
         let run = if self.state == State::Active { self.run_deadline() } else { None };
-        let idle = self.is_idle().then(|| self.last_active.plus(policy.idle_timeout));
+        let idle = self.is_idle().then(|| self.idle_until(policy));
         [sandbox, expiry, run, idle].into_iter().flatten().min()
     }
 
@@ -280,4 +327,9 @@ impl Session {
             Delivery::Begun => Some(end),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }

@@ -1,23 +1,28 @@
 //! The second door: what has already happened. Facts are never refused; seeing one again changes
 //! nothing.
 
+use super::step::Back;
 use super::{
     AgentEnding, Decision, Effect, Fact, NumberedReport, PauseReason, Report, ReportBody,
     RunChange, Sandbox, Session, StartWhy, State,
 };
-use crate::entry::{EndedBy, Entry, ResumePath};
+use crate::entry::{EndedBy, Entry};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::number::{Incarnation, SpoolPosition};
 use crate::policy::{Context, MAX_DELIVERIES, MAX_REPORT_BYTES, MAX_STOPS_AWAITED};
+use crate::resume::{Found, Transcript};
 use crate::run::{Delivery, Ending, EndingWhy, Outcome};
+
+/// What an agent calls the proof of its own record of the conversation.
+const TRANSCRIPT: &str = "transcript";
 
 impl Session {
     /// Absorbs something that already happened.
     pub fn observe(&mut self, ctx: &Context<'_>, fact: Fact) -> Decision {
         let mut out = Decision::default();
         match fact {
-            Fact::SandboxStarted { incarnation } => {
-                self.sandbox_started(ctx, &mut out, incarnation);
+            Fact::SandboxStarted { incarnation, found } => {
+                self.sandbox_started(ctx, &mut out, incarnation, found);
             }
             Fact::TimePassed => self.time_passed(ctx, &mut out),
 
@@ -44,10 +49,13 @@ impl Session {
                 }
             }
             Fact::SandboxThawed { asked: done, .. } => {
-                if let Sandbox::Thawing { asked, .. } = self.sandbox
+                if let Sandbox::Thawing { asked, since, .. } = self.sandbox
                     && asked == done
                 {
                     self.sandbox = Sandbox::Live;
+                    if let Some(asked_at) = since {
+                        self.log_resumed(ctx, &mut out, Back::Warm { asked_at: Some(asked_at) });
+                    }
                     out.effects.extend(self.owed_to_the_run());
                     self.start_next_run(ctx, &mut out);
                 }
@@ -71,20 +79,25 @@ impl Session {
         out
     }
 
-    fn sandbox_started(&mut self, ctx: &Context<'_>, out: &mut Decision, incarnation: Incarnation) {
+    fn sandbox_started(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        incarnation: Incarnation,
+        found: Found,
+    ) {
         let expected = incarnation == self.incarnation;
         match (&self.state, self.sandbox) {
-            (State::Starting { why }, Sandbox::Starting { .. }) if expected => {
-                let entry = match why {
-                    StartWhy::Created => Entry::SessionActive { incarnation },
-                    StartWhy::Resumed => {
-                        Entry::SessionResumed { path: ResumePath::Cold, incarnation }
-                    }
-                };
+            (&State::Starting { why, since }, Sandbox::Starting { .. }) if expected => {
                 self.state = State::Active;
                 self.sandbox = Sandbox::Live;
                 self.last_active = ctx.now;
-                self.log(ctx, out, entry);
+                match why {
+                    StartWhy::Created => self.log(ctx, out, Entry::SessionActive { incarnation }),
+                    StartWhy::Resumed => {
+                        self.log_resumed(ctx, out, Back::Cold { asked_at: since, found });
+                    }
+                }
                 self.start_next_run(ctx, out);
             }
             (
@@ -237,6 +250,11 @@ impl Session {
             }
             ReportBody::Message(body) => self.log(ctx, out, Entry::Message { run, body }),
             ReportBody::Output { name, body } => {
+                if name == TRANSCRIPT
+                    && let Some(transcript) = Transcript::read(body.get())
+                {
+                    self.transcript = Some(transcript);
+                }
                 self.log(ctx, out, Entry::Output { run, name, body });
             }
             ReportBody::Ended { how, usage } => {
@@ -303,7 +321,7 @@ impl Session {
         if self.state == State::Active {
             self.run_is_late(ctx, out);
         }
-        if self.is_idle() && self.last_active.plus(ctx.policy.idle_timeout) <= now {
+        if self.is_idle() && self.idle_until(ctx.policy) <= now {
             self.freeze(ctx, out, PauseReason::Idle);
         }
     }

@@ -12,7 +12,7 @@ impl Session {
         match self.sandbox {
             // A frozen sandbox cannot answer; whether it still lives is seen from outside.
             Sandbox::None | Sandbox::Frozen { .. } => Vec::new(),
-            Sandbox::Starting { .. } => vec![Effect::StartSandbox { incarnation }],
+            Sandbox::Starting { .. } => vec![self.start_effect()],
             Sandbox::Freezing { asked, .. } => vec![Effect::Freeze { incarnation, asked }],
             Sandbox::Thawing { asked, .. } => {
                 vec![Effect::Thaw { incarnation, asked, after: self.spool }]

@@ -6,7 +6,7 @@ use super::{
     Decision, Effect, IfBusy, IfRunning, PauseReason, Prompt, Request, RunChange, Sandbox, Session,
     StartWhy, State, Wake,
 };
-use crate::entry::{EndedBy, Entry, ResumePath};
+use crate::entry::{EndedBy, Entry};
 use crate::failure::{Failure, FailureCode};
 use crate::id::RunId;
 use crate::number::Turn;
@@ -26,6 +26,7 @@ impl Session {
             Request::Stop => self.stop(ctx, &mut out)?,
             Request::Evict { reason } => self.evict(ctx, &mut out, reason)?,
             Request::Rewind { to } => self.rewind(ctx, &mut out, to)?,
+            Request::Use => self.make_use(ctx)?,
             Request::End => {
                 if self.state != State::Ended {
                     self.end(ctx, &mut out, EndedBy::Request);
@@ -153,12 +154,12 @@ impl Session {
             }
             Sandbox::Stopping { deadline, .. } => {
                 // The old one must be gone first; whoever waits is told if it will not go.
-                self.state = State::Starting { why: StartWhy::Resumed };
+                self.state = State::Starting { why: StartWhy::Resumed, since: Some(ctx.now) };
                 self.log(ctx, out, Entry::SessionWaking);
                 self.sandbox = Sandbox::Stopping { attempt: 1, deadline };
             }
             Sandbox::None => {
-                self.state = State::Starting { why: StartWhy::Resumed };
+                self.state = State::Starting { why: StartWhy::Resumed, since: Some(ctx.now) };
                 self.log(ctx, out, Entry::SessionWaking);
                 self.start_sandbox(ctx, out);
             }
@@ -166,6 +167,14 @@ impl Session {
                 debug_assert!(false, "a session at rest has no running sandbox");
             }
         }
+        Ok(())
+    }
+
+    fn make_use(&mut self, ctx: &Context<'_>) -> Result<(), Refusal> {
+        if self.state != State::Active {
+            return Err(Refusal::NotActive(self.status()));
+        }
+        self.last_active = ctx.now;
         Ok(())
     }
 
@@ -181,10 +190,10 @@ impl Session {
                 ending.deadline = ending.deadline.plus(stood_still);
             }
         }
-        self.log(ctx, out, Entry::SessionResumed { path: ResumePath::Warm, incarnation });
+        // Between two resumes there is a pause, and that is an entry: no two have the same number.
         let asked = self.last_seq;
         let deadline = ctx.now.plus(ctx.policy.freeze_timeout);
-        self.sandbox = Sandbox::Thawing { asked, deadline };
+        self.sandbox = Sandbox::Thawing { asked, deadline, since: Some(ctx.now) };
         out.effects.push(Effect::Thaw { incarnation, asked, after: self.spool });
     }
 

@@ -16,6 +16,9 @@ pub enum State {
     Starting {
         /// For a new session or for one that comes back.
         why: StartWhy,
+        /// When it was asked for. Sessions of the first version do not know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
     },
     /// Prompts are worked on.
     Active,
@@ -102,10 +105,15 @@ pub enum Sandbox {
     },
     /// Being thawed.
     Thawing {
-        /// The entry of the resume: tells its outcome from that of an earlier one.
+        /// Where the log ended when the resume was asked for: tells its outcome from that of an
+        /// earlier one.
         asked: Seq,
         /// When it is given up.
         deadline: Timestamp,
+        /// When it was asked for. Sessions of the first version do not know, and have said already
+        /// that they are back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
     },
     /// To be destroyed; its end has not been observed.
     Stopping {

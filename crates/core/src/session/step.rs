@@ -3,11 +3,30 @@
 use super::{
     Decision, Effect, LogEntry, PauseReason, RunChange, Sandbox, Session, SpoolPosition, State,
 };
-use crate::entry::{EndedBy, Entry};
+use crate::entry::{EndedBy, Entry, ResumePath};
 use crate::failure::{Failure, FailureCode};
 use crate::id::RunId;
 use crate::policy::{Context, MAX_GATHERED_BYTES};
+use crate::resume::{Conversation, Found, Native, Receipt, Workspace};
 use crate::run::{CurrentRun, Delivery, Outcome, QueuedRun, Usage};
+use crate::time::Timestamp;
+
+/// How a session comes back.
+#[derive(Clone, Copy)]
+pub(super) enum Back {
+    /// In the same sandbox.
+    Warm {
+        /// When it was asked for.
+        asked_at: Option<Timestamp>,
+    },
+    /// In another one.
+    Cold {
+        /// When it was asked for.
+        asked_at: Option<Timestamp>,
+        /// What its host found.
+        found: Found,
+    },
+}
 
 impl Session {
     pub(super) fn log(&mut self, ctx: &Context<'_>, out: &mut Decision, entry: Entry) {
@@ -47,7 +66,15 @@ impl Session {
         self.incarnation = self.incarnation.next();
         self.spool = SpoolPosition::ZERO;
         self.sandbox = Sandbox::Starting { deadline: ctx.now.plus(ctx.policy.start_timeout) };
-        out.effects.push(Effect::StartSandbox { incarnation: self.incarnation });
+        out.effects.push(self.start_effect());
+    }
+
+    pub(super) fn start_effect(&self) -> Effect {
+        Effect::StartSandbox {
+            incarnation: self.incarnation,
+            transcript: self.transcript.clone(),
+            completed_runs: self.completed_runs,
+        }
     }
 
     /// Has whatever is in the slot destroyed.
@@ -133,8 +160,53 @@ impl Session {
             let outcome = run.ending.map_or_else(|| outcome.clone(), |ending| ending.why.outcome());
             self.end_run(ctx, out, run.id, outcome, Usage::default());
         }
+        let cut = self.interrupted_run;
         for run in std::mem::take(&mut self.queue) {
             self.end_run(ctx, out, run.id, outcome.clone(), Usage::default());
+        }
+        // A prompt that still waited was not cut in the middle of anything.
+        self.interrupted_run = cut;
+    }
+
+    /// Says what the session came back to.
+    pub(super) fn log_resumed(&mut self, ctx: &Context<'_>, out: &mut Decision, back: Back) {
+        let turns_in_log = self.lineage.turns();
+        let (path, found) = match back {
+            Back::Warm { .. } => (ResumePath::Warm, None),
+            Back::Cold { found, .. } => (ResumePath::Cold, Some(found)),
+        };
+        let conversation = match found {
+            Some(Found { native, turns, .. }) => {
+                self.forgotten = native == Native::Lost;
+                Conversation { native, turns, turns_in_log }
+            }
+            None => {
+                let native = match turns_in_log {
+                    0 => Native::None,
+                    _ if self.forgotten => Native::Lost,
+                    _ => Native::Intact,
+                };
+                Conversation { native, turns: turns_in_log, turns_in_log }
+            }
+        };
+        let (Back::Warm { asked_at } | Back::Cold { asked_at, .. }) = back;
+        let duration = asked_at.map(|asked_at| ctx.now.since(asked_at)).unwrap_or_default();
+        let receipt = Receipt {
+            path,
+            source: found.map(|found| found.source),
+            workspace: found.map_or(Workspace::Kept, |found| found.workspace),
+            last_seq: self.last_seq,
+            files: found.map_or(0, |found| found.files),
+            bytes: found.map_or(0, |found| found.bytes),
+            conversation,
+            interrupted_run: self.interrupted_run.take(),
+            duration_micros: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
+        };
+        let incarnation = self.incarnation;
+        self.log(ctx, out, Entry::SessionResumed { path, incarnation, receipt: Some(receipt) });
+        // What was lost is said once: when it was found to be.
+        if let Some(reason) = receipt.context_lost().filter(|_| path == ResumePath::Cold) {
+            self.log(ctx, out, Entry::ContextLost { turns_in_log, reason: reason.to_owned() });
         }
     }
 
@@ -147,6 +219,17 @@ impl Session {
         usage: Usage,
     ) {
         self.last_active = ctx.now;
+        match &outcome {
+            Outcome::Completed(_) => {
+                self.completed_runs = self.completed_runs.saturating_add(1);
+                self.interrupted_run = None;
+            }
+            Outcome::Interrupted(_) => self.interrupted_run = Some(run),
+            Outcome::Cancelled | Outcome::Failed(_) => {}
+        }
+        if let Some(failure) = outcome.failure() {
+            self.log(ctx, out, Entry::RunError { run, failure: failure.clone() });
+        }
         self.log(ctx, out, Entry::RunEnded { run, outcome: outcome.clone(), usage });
         out.runs.push(RunChange::Ended { run, outcome, usage, at: ctx.now });
     }

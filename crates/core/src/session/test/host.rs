@@ -7,6 +7,7 @@ use super::world::{Work, World};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::id::RunId;
 use crate::number::{Incarnation, SpoolPosition};
+use crate::resume::{Found, Native, Source, Workspace};
 use crate::run::{Completion, Phase, Usage};
 use crate::time::Timestamp;
 
@@ -26,7 +27,7 @@ impl World {
     /// What the host does, true to its contract.
     pub(super) fn perform(&mut self, effect: &Effect) {
         match *effect {
-            Effect::StartSandbox { incarnation } => {
+            Effect::StartSandbox { incarnation, .. } => {
                 if incarnation <= self.dead_through {
                     let failure =
                         Failure::new(FailureCode::SandboxStartFailed, "it is dead already");
@@ -35,7 +36,8 @@ impl World {
                 }
                 self.live.entry(incarnation).or_default();
                 assert_eq!(self.live.len(), 1, "two sandboxes at once");
-                self.transit.push(Fact::SandboxStarted { incarnation });
+                self.transit
+                    .push(Fact::SandboxStarted { incarnation, found: self.found_by(incarnation) });
             }
             Effect::StopSandbox { incarnation } => {
                 self.dead_through = self.dead_through.max(incarnation);
@@ -77,6 +79,24 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Sometimes everything is where it was, sometimes nothing is.
+    fn found_by(&self, incarnation: Incarnation) -> Found {
+        let kept = Found {
+            workspace: Workspace::Kept,
+            source: Source::Local,
+            files: 3,
+            bytes: 1_000,
+            native: Native::Intact,
+            turns: 1,
+        };
+        let varied = match incarnation.get() % 3 {
+            0 => Found { native: Native::Lost, ..kept },
+            1 => Found::NOTHING,
+            _ => kept,
+        };
+        self.found.unwrap_or(varied)
     }
 
     fn attach(&mut self, incarnation: Incarnation, after: SpoolPosition) {

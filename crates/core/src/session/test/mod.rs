@@ -2,6 +2,7 @@
 
 mod host;
 mod property;
+mod resume;
 mod world;
 
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::policy::{
     MAX_STOPS_AWAITED,
 };
 use crate::refusal::Refusal;
+use crate::resume::Found;
 use crate::run::{Completion, Phase, RunStatus, Usage};
 
 const PROMPT: Ask = Ask::Prompt { reject: false, wake: false, quick: false };
@@ -321,7 +323,8 @@ fn a_late_sandbox_is_stopped_not_refused() {
     world.ask(Ask::End).unwrap();
     let incarnation = world.session.incarnation();
     let ctx = Context { now: world.now, policy: &world.policy };
-    let decision = world.session.observe(&ctx, Fact::SandboxStarted { incarnation });
+    let decision =
+        world.session.observe(&ctx, Fact::SandboxStarted { incarnation, found: Found::NOTHING });
     assert_eq!(decision.effects, [Effect::StopSandbox { incarnation }]);
     assert_eq!(world.session.state(), &State::Ended);
 }

@@ -8,6 +8,7 @@ use super::world::{Ask, Step, World, steps};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::number::{Incarnation, Seq};
 use crate::refusal::Refusal;
+use crate::resume::Found;
 use crate::run::RunStatus;
 
 fn world_after(script: &[Step]) -> World {
@@ -69,7 +70,7 @@ proptest! {
         let failure = Failure::new(FailureCode::SandboxStartFailed, "no");
         let before = world.session.clone();
         for fact in [
-            Fact::SandboxStarted { incarnation },
+            Fact::SandboxStarted { incarnation, found: Found::NOTHING },
             Fact::SandboxStartFailed { incarnation, failure },
             Fact::SandboxFrozen { incarnation, asked },
             Fact::SandboxThawed { incarnation, asked },

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::{
-    Decision, Effect, Fact, IfBusy, IfRunning, PauseReason, Prompt, Request, RunChange, Sandbox,
-    Session, State, Wake,
+    Decision, Effect, Fact, IfBusy, IfRunning, LogEntry, PauseReason, Prompt, Request, RunChange,
+    Sandbox, Session, State, Wake,
 };
 use super::host::Live;
 use crate::entry::{Entry, ResumePath};
@@ -18,6 +18,7 @@ use crate::json::Json;
 use crate::number::{Incarnation, Seq, Turn};
 use crate::policy::{Context, Policy};
 use crate::refusal::Refusal;
+use crate::resume::Found;
 use crate::run::{Outcome, RunStatus};
 use crate::time::Timestamp;
 
@@ -54,6 +55,7 @@ pub(super) enum Ask {
     Pause(u8),
     Resume,
     Stop,
+    Use,
     Evict,
     Rewind(u32),
     End,
@@ -80,6 +82,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => any::<u8>().prop_map(Ask::Pause),
         4 => Just(Ask::Resume),
         2 => Just(Ask::Stop),
+        1 => Just(Ask::Use),
         1 => Just(Ask::Evict),
         1 => (0u32..6).prop_map(Ask::Rewind),
         1 => Just(Ask::End),
@@ -124,6 +127,8 @@ pub(super) struct World {
     past: Vec<Fact>,
     pub(super) live: BTreeMap<Incarnation, Live>,
     pub(super) dead_through: Incarnation,
+    /// What the host finds; it varies if nothing is said.
+    pub(super) found: Option<Found>,
     random: u64,
     /// Whether what is being decided is a person's wish that runs end.
     person_ends_runs: bool,
@@ -156,6 +161,7 @@ impl World {
             past: Vec::new(),
             live: BTreeMap::new(),
             dead_through: Incarnation::ZERO,
+            found: None,
             random: 0,
             person_ends_runs: false,
         };
@@ -375,6 +381,7 @@ impl World {
             },
             Ask::Resume => Request::Resume,
             Ask::Stop => Request::Stop,
+            Ask::Use => Request::Use,
             Ask::Evict => Request::Evict { reason: PauseReason::Evicted },
             Ask::Rewind(turn) => Request::Rewind { to: Turn::new(turn) },
             Ask::End => Request::End,
@@ -384,10 +391,11 @@ impl World {
     /// Keeps what was decided, as a store would, and checks what holds for every decision.
     fn record(&mut self, decision: Decision) {
         for numbered in decision.entries {
+            self.check_neighbours(&numbered);
             self.log.push(numbered.entry.clone());
             assert_eq!(numbered.seq, Seq::new(self.log.len() as u64), "the log has a hole");
             if let Entry::SessionActive { incarnation }
-            | Entry::SessionResumed { path: ResumePath::Cold, incarnation } = numbered.entry
+            | Entry::SessionResumed { path: ResumePath::Cold, incarnation, .. } = numbered.entry
             {
                 *self.adoptions.entry(incarnation).or_default() += 1;
             }
@@ -409,6 +417,32 @@ impl World {
             }
         }
         self.owed.extend(decision.effects);
+    }
+
+    /// What is told of a failure or a loss is told in an entry of its own, right beside.
+    fn check_neighbours(&self, next: &LogEntry) {
+        let last = self.log.last();
+        if let Entry::RunEnded { run, outcome, .. } = &next.entry {
+            let failure = outcome.failure().cloned();
+            let told = failure.map(|failure| Entry::RunError { run: *run, failure });
+            let before = last.filter(|entry| matches!(entry, Entry::RunError { .. }));
+            assert_eq!(before, told.as_ref(), "{run} ended as {outcome:?}");
+        } else {
+            assert!(!matches!(last, Some(Entry::RunError { .. })), "{next:?} after a run's error");
+        }
+        if let Entry::SessionResumed { receipt, path, .. } = &next.entry {
+            let receipt = receipt.expect("every resume has a receipt");
+            assert_eq!((receipt.last_seq.next(), receipt.path), (next.seq, *path));
+            assert_eq!(receipt.source.is_none(), *path == ResumePath::Warm);
+        }
+        let lost = match last {
+            // Once: a sandbox that is thawed has lost nothing more.
+            Some(Entry::SessionResumed { receipt, path: ResumePath::Cold, .. }) => {
+                receipt.is_some_and(|receipt| receipt.context_lost().is_some())
+            }
+            Some(_) | None => false,
+        };
+        assert_eq!(matches!(next.entry, Entry::ContextLost { .. }), lost, "{next:?}");
     }
 
     fn status(&mut self, run: RunId, status: RunStatus) {
