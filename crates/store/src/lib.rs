@@ -32,9 +32,9 @@ use async_trait::async_trait;
 
 pub use error::StoreError;
 pub use model::{
-    Agent, ApiKey, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession, OutboxItem,
-    OutboxTask, PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
-    Settings, StoredSession, Tenant, UsageFilter, UsageTotals,
+    Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
+    OutboxItem, OutboxTask, PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter,
+    SessionRecord, Settings, StoredSession, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 
 /// The result of every operation.
@@ -43,6 +43,9 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// The largest single entry a log takes, as JSON. Larger output is cut into pieces, or refused,
 /// before it gets here.
 pub const MAX_ENTRY_BYTES: usize = 16 * 1024 * 1024;
+
+/// How many bytes of entries are read at once, about: a page ends with the entry that reaches it.
+pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 /// What the product has to remember. Every method is one atomic, durable operation.
 #[async_trait]
@@ -57,7 +60,7 @@ pub trait Store: Send + Sync + 'static {
     async fn tenants(&self) -> Result<Vec<Tenant>>;
 
     /// Adds an API key. Only its hash is kept.
-    async fn create_api_key(&self, key: &ApiKey) -> Result<()>;
+    async fn create_api_key(&self, key: &ApiKey, receipt: Option<&Receipt>) -> Result<()>;
     /// Finds the key that a caller presented.
     async fn api_key_by_hash(&self, hash: &KeyHash) -> Result<ApiKey>;
     /// A tenant's keys, oldest first.
@@ -66,17 +69,29 @@ pub trait Store: Send + Sync + 'static {
     async fn revoke_api_key(&self, tenant: &TenantId, id: ApiKeyId) -> Result<()>;
 
     /// Adds a credential, sealed by the caller.
-    async fn create_credential(&self, credential: &Credential) -> Result<()>;
+    async fn create_credential(
+        &self,
+        credential: &Credential,
+        receipt: Option<&Receipt>,
+    ) -> Result<()>;
     /// A tenant's credential.
     async fn credential(&self, tenant: &TenantId, id: CredentialId) -> Result<Credential>;
     /// A tenant's credentials, oldest first.
     async fn credentials(&self, tenant: &TenantId) -> Result<Vec<Credential>>;
+    /// Notes that a tenant's credential was used. The latest time stays.
+    async fn touch_credential(
+        &self,
+        tenant: &TenantId,
+        id: CredentialId,
+        at: Timestamp,
+    ) -> Result<()>;
     /// Removes a tenant's credential for good.
     async fn delete_credential(&self, tenant: &TenantId, id: CredentialId) -> Result<()>;
 
     // --- Agents -----------------------------------------------------------------------------
 
-    /// Adds the next version of an agent, or the first of a new one. Versions never change.
+    /// Adds the next version of an agent, or the first of a new one. Versions never change. The
+    /// answer of its receipt is replaced by `{"version":n}`: the number is known only here.
     async fn deploy_agent(&self, version: &NewAgentVersion) -> Result<Agent>;
     /// The latest version of a tenant's agent.
     async fn agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Agent>;
@@ -86,6 +101,16 @@ pub trait Store: Send + Sync + 'static {
         tenant: &TenantId,
         name: &AgentName,
         version: AgentVersion,
+    ) -> Result<Agent>;
+    /// Every version of a tenant's agent, newest first.
+    async fn agent_versions(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<Agent>>;
+    /// Replaces what an agent is set to. It holds for all its versions, and for those to come.
+    async fn configure_agent(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+        settings: &Json,
+        at: Timestamp,
     ) -> Result<Agent>;
     /// The latest version of each of a tenant's agents, by name.
     async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>>;
@@ -97,7 +122,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Begins the life of a server: the number it claims sessions with.
     async fn next_owner(&self) -> Result<Owner>;
-    /// Adds a session, claimed by `owner`, with its first entries. Returns its fence.
+    /// Adds a session, claimed by `owner`, with its first entries. Returns its fence. Once a later
+    /// owner has begun, it is [`StoreError::Superseded`].
     async fn create_session(&self, session: &NewSession) -> Result<Fence>;
     /// Makes `owner` the session's owner and raises its fence: whoever owned it before can write
     /// no more. A later owner keeps it. Works on hidden sessions too.
@@ -105,6 +131,8 @@ pub trait Store: Send + Sync + 'static {
     /// Records a decision: the session's new value, its entries, runs and everything else, in
     /// one piece.
     async fn commit(&self, commit: &Commit) -> Result<()>;
+    /// What a session is, whatever its tenant, hidden or not: for the server's own errands.
+    async fn session_record(&self, id: SessionId) -> Result<SessionRecord>;
     /// A tenant's session.
     async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<StoredSession>;
     /// A tenant's sessions, newest first.
@@ -143,16 +171,22 @@ pub trait Store: Send + Sync + 'static {
     /// or nothing runs for it.
     async fn expected_incarnation(&self, id: SessionId) -> Result<Option<Incarnation>>;
 
+    /// What goes on at this moment, over all tenants. The cost grows with what is alive, not with
+    /// what is stored.
+    async fn census(&self) -> Result<Census>;
+
     // --- Log and runs -----------------------------------------------------------------------
 
-    /// Entries of a session's log after `after`, in order.
+    /// Entries of a session's log after `after`, in order: `limit` of them, or fewer once they have
+    /// more than [`MAX_PAGE_BYTES`].
     async fn events_after(
         &self,
         session: SessionId,
         after: Seq,
         limit: u32,
     ) -> Result<Vec<LogEntry>>;
-    /// The messages of the conversation after `after`, in order: prompts and whole answers.
+    /// The messages of the conversation after `after`, in order: prompts and whole answers. As many
+    /// as [`events_after`](Self::events_after) gives.
     async fn messages_after(
         &self,
         session: SessionId,
@@ -167,6 +201,13 @@ pub trait Store: Send + Sync + 'static {
     async fn prompt(&self, session: SessionId, run: RunId) -> Result<Json>;
     /// What a tenant's runs consumed.
     async fn usage(&self, tenant: &TenantId, filter: &UsageFilter) -> Result<UsageTotals>;
+    /// The runs of a tenant that are over, the last one to end first.
+    async fn usage_records(
+        &self,
+        tenant: &TenantId,
+        filter: &UsageFilter,
+        limit: u32,
+    ) -> Result<Vec<UsageRecord>>;
 
     // --- Receipts and outbox ----------------------------------------------------------------
 

@@ -67,6 +67,8 @@ pub struct Credential {
     pub sealed: Vec<u8>,
     /// When it was added.
     pub created_at: Timestamp,
+    /// When it was last used, if it ever was.
+    pub last_used_at: Option<Timestamp>,
 }
 
 impl fmt::Debug for Credential {
@@ -88,6 +90,19 @@ pub struct NewAgentVersion {
     pub definition: Json,
     /// When it is deployed.
     pub at: Timestamp,
+    /// What the caller is told if it asks again; the store puts the version into the answer.
+    pub receipt: Option<Receipt>,
+    /// Replaces the agent's settings, if given.
+    pub settings: Option<Json>,
+}
+
+impl NewAgentVersion {
+    /// The receipt as it is kept, now that the version has a number.
+    pub(crate) fn receipt_of(&self, agent: &str, version: AgentVersion) -> Option<Receipt> {
+        let answer = Json::parse(format!(r#"{{"agent":"{agent}","version":{version}}}"#));
+        let answer = answer.expect("an id and a number in an object are JSON");
+        self.receipt.as_ref().map(|receipt| Receipt { answer, ..receipt.clone() })
+    }
 }
 
 /// One version of an agent.
@@ -103,9 +118,11 @@ pub struct Agent {
     pub version: AgentVersion,
     /// What the version consists of.
     pub definition: Json,
+    /// What the agent is set to, the same for all its versions; carried, not looked into.
+    pub settings: Json,
     /// When the agent was first deployed.
     pub created_at: Timestamp,
-    /// When this version was deployed.
+    /// When this version was deployed or the settings were replaced, whichever is later.
     pub updated_at: Timestamp,
 }
 
@@ -262,6 +279,24 @@ pub struct SessionFilter {
     pub agent: Option<AgentName>,
     /// Only those that stand so.
     pub status: Option<Status>,
+    /// Only those whose id begins so. Ids are made of lower-case hexadecimal digits and hyphens:
+    /// nothing begins with anything else.
+    pub id_prefix: Option<String>,
+}
+
+/// What goes on at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Sessions that are active.
+    pub active_sessions: u64,
+    /// Sandboxes that are on their way.
+    pub starting: u64,
+    /// Sandboxes that are up and running.
+    pub live: u64,
+    /// Sandboxes that are frozen.
+    pub frozen: u64,
+    /// Runs that are worked on in a live sandbox.
+    pub running: u64,
 }
 
 /// Which part of a list.
@@ -321,11 +356,22 @@ pub struct UsageFilter {
     pub until: Option<Timestamp>,
 }
 
+/// A run that is over, and whose it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageRecord {
+    /// The run.
+    pub run: RunRecord,
+    /// The agent of its session.
+    pub agent_name: AgentName,
+}
+
 /// What a number of runs consumed together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageTotals {
     /// How many runs.
     pub runs: u64,
+    /// How long agents worked on them.
+    pub compute_millis: u64,
     /// What they consumed.
     pub usage: Usage,
 }

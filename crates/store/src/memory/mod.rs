@@ -3,14 +3,15 @@
 //! It is written to be read: one lock, plain maps, no index that a sorted map does not give. Where
 //! another backend behaves differently, the other backend is wrong.
 
+mod agents;
 mod store;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
-use ash_core::id::{
-    AgentId, AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId,
-};
+use ash_core::id::{AgentId, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
+use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner};
 use ash_core::run::{RunStatus, Usage};
 use ash_core::session::{LogEntry, RunChange, Session};
@@ -34,6 +35,8 @@ struct Tables {
     credentials: BTreeMap<CredentialId, Credential>,
     agents: BTreeMap<(AgentId, AgentVersion), Agent>,
     deleted_agents: BTreeSet<AgentId>,
+    /// What agents are set to, and since when.
+    configured: BTreeMap<AgentId, (Json, Timestamp)>,
     sessions: BTreeMap<SessionId, Row>,
     receipts: BTreeMap<ReceiptKey, Receipt>,
     outbox: BTreeMap<OutboxId, OutboxRow>,
@@ -96,19 +99,10 @@ impl Tables {
                 && self.is_visible(row)
                 && filter.agent.as_ref().is_none_or(|agent| row.record.agent_name == *agent)
                 && filter.status.is_none_or(|status| row.session.status() == status)
-        })
-    }
-
-    /// The versions of a tenant's agent, oldest first.
-    fn versions<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        name: &'a AgentName,
-    ) -> impl DoubleEndedIterator<Item = &'a Agent> {
-        self.agents.values().filter(move |agent| {
-            agent.tenant == *tenant
-                && agent.name == *name
-                && !self.deleted_agents.contains(&agent.id)
+                && filter
+                    .id_prefix
+                    .as_ref()
+                    .is_none_or(|prefix| row.record.id.to_string().starts_with(prefix))
         })
     }
 

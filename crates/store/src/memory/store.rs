@@ -6,15 +6,16 @@ use ash_core::entry::Entry;
 use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
+use ash_core::run::RunStatus;
 use ash_core::session::{LogEntry, Sandbox, Status};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
 use super::{MemoryStore, OutboxRow, Row, apply_run_change, stored};
 use crate::model::{
-    Agent, ApiKey, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession, OutboxTask,
-    PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, StoredSession, Tenant, UsageFilter,
-    UsageTotals, entry_json,
+    Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
+    OutboxTask, PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
+    StoredSession, Tenant, UsageFilter, UsageRecord, UsageTotals, entry_json,
 };
 use crate::{Result, Store, StoreError};
 
@@ -37,7 +38,7 @@ impl Store for MemoryStore {
         Ok(self.tables().tenants.values().cloned().collect())
     }
 
-    async fn create_api_key(&self, key: &ApiKey) -> Result<()> {
+    async fn create_api_key(&self, key: &ApiKey, receipt: Option<&Receipt>) -> Result<()> {
         let mut tables = self.tables();
         if !tables.tenants.contains_key(&key.tenant) {
             return Err(StoreError::NotFound("tenant"));
@@ -45,6 +46,8 @@ impl Store for MemoryStore {
         if tables.keys.values().any(|other| other.id == key.id || other.hash == key.hash) {
             return Err(StoreError::Exists("API key"));
         }
+        tables.check_receipt(receipt)?;
+        tables.keep_receipt(receipt);
         tables.keys.insert(key.id, key.clone());
         Ok(())
     }
@@ -70,7 +73,11 @@ impl Store for MemoryStore {
         }
     }
 
-    async fn create_credential(&self, credential: &Credential) -> Result<()> {
+    async fn create_credential(
+        &self,
+        credential: &Credential,
+        receipt: Option<&Receipt>,
+    ) -> Result<()> {
         let mut tables = self.tables();
         if !tables.tenants.contains_key(&credential.tenant) {
             return Err(StoreError::NotFound("tenant"));
@@ -78,6 +85,8 @@ impl Store for MemoryStore {
         if tables.credentials.contains_key(&credential.id) {
             return Err(StoreError::Exists("credential"));
         }
+        tables.check_receipt(receipt)?;
+        tables.keep_receipt(receipt);
         tables.credentials.insert(credential.id, credential.clone());
         Ok(())
     }
@@ -93,6 +102,19 @@ impl Store for MemoryStore {
         Ok(tables.credentials.values().filter(|found| found.tenant == *tenant).cloned().collect())
     }
 
+    async fn touch_credential(
+        &self,
+        tenant: &TenantId,
+        id: CredentialId,
+        at: Timestamp,
+    ) -> Result<()> {
+        let mut tables = self.tables();
+        let found = tables.credentials.get_mut(&id).filter(|found| found.tenant == *tenant);
+        let used = &mut found.ok_or(StoreError::NotFound("credential"))?.last_used_at;
+        *used = (*used).max(Some(at));
+        Ok(())
+    }
+
     async fn delete_credential(&self, tenant: &TenantId, id: CredentialId) -> Result<()> {
         let mut tables = self.tables();
         match tables.credentials.get(&id) {
@@ -105,40 +127,11 @@ impl Store for MemoryStore {
     }
 
     async fn deploy_agent(&self, new: &NewAgentVersion) -> Result<Agent> {
-        let mut tables = self.tables();
-        if !tables.tenants.contains_key(&new.tenant) {
-            return Err(StoreError::NotFound("tenant"));
-        }
-        let latest = tables.versions(&new.tenant, &new.name).next_back();
-        let first_version = AgentVersion::new(1);
-        if latest.is_none() && tables.agents.contains_key(&(new.id, first_version)) {
-            return Err(StoreError::Exists("agent"));
-        }
-        let agent = match latest {
-            Some(latest) => Agent {
-                version: latest.version.next(),
-                definition: new.definition.clone(),
-                updated_at: new.at,
-                ..latest.clone()
-            },
-            None => Agent {
-                id: new.id,
-                tenant: new.tenant.clone(),
-                name: new.name.clone(),
-                version: first_version,
-                definition: new.definition.clone(),
-                created_at: new.at,
-                updated_at: new.at,
-            },
-        };
-        tables.agents.insert((agent.id, agent.version), agent.clone());
-        Ok(agent)
+        self.tables().deploy(new)
     }
 
     async fn agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Agent> {
-        let tables = self.tables();
-        let latest = tables.versions(tenant, name).next_back();
-        latest.cloned().ok_or(StoreError::NotFound("agent"))
+        self.tables().latest(tenant, name)
     }
 
     async fn agent_version(
@@ -149,28 +142,31 @@ impl Store for MemoryStore {
     ) -> Result<Agent> {
         let tables = self.tables();
         let found = tables.versions(tenant, name).find(|agent| agent.version == version);
-        found.cloned().ok_or(StoreError::NotFound("agent version"))
+        found.ok_or(StoreError::NotFound("agent version"))
+    }
+
+    async fn agent_versions(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<Agent>> {
+        let tables = self.tables();
+        tables.latest(tenant, name)?;
+        Ok(tables.versions(tenant, name).rev().collect())
+    }
+
+    async fn configure_agent(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+        settings: &Json,
+        at: Timestamp,
+    ) -> Result<Agent> {
+        self.tables().configure(tenant, name, settings, at)
     }
 
     async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>> {
-        let tables = self.tables();
-        let mut latest = BTreeMap::new();
-        for agent in tables.agents.values() {
-            if agent.tenant == *tenant && !tables.deleted_agents.contains(&agent.id) {
-                latest.insert(agent.name.clone(), agent.clone());
-            }
-        }
-        Ok(latest.into_values().collect())
+        Ok(self.tables().agents_of(tenant))
     }
 
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>> {
-        let mut tables = self.tables();
-        let latest = tables.versions(tenant, name).next_back();
-        let id = latest.ok_or(StoreError::NotFound("agent"))?.id;
-        tables.deleted_agents.insert(id);
-        let theirs = tables.sessions.values().filter(|row| row.record.agent == id);
-        let going_on = theirs.filter(|row| row.session.status() != Status::Ended);
-        Ok(going_on.map(|row| row.record.id).collect())
+        self.tables().delete(tenant, name)
     }
 
     async fn next_owner(&self) -> Result<Owner> {
@@ -191,6 +187,9 @@ impl Store for MemoryStore {
         });
         if !deployed {
             return Err(StoreError::NotFound("agent"));
+        }
+        if new.owner < tables.last_owner {
+            return Err(StoreError::Superseded(new.record.id));
         }
         if tables.sessions.contains_key(&new.record.id) {
             return Err(StoreError::Exists("session"));
@@ -264,6 +263,10 @@ impl Store for MemoryStore {
         }
         tables.keep_receipt(commit.receipt.as_ref());
         Ok(())
+    }
+
+    async fn session_record(&self, id: SessionId) -> Result<SessionRecord> {
+        Ok(self.tables().row(id)?.record.clone())
     }
 
     async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<StoredSession> {
@@ -342,6 +345,29 @@ impl Store for MemoryStore {
         Ok(running.map(|row| row.session.incarnation()))
     }
 
+    async fn census(&self) -> Result<Census> {
+        let tables = self.tables();
+        let mut census = Census::default();
+        for row in tables.sessions.values() {
+            census.active_sessions += u64::from(row.session.status() == Status::Active);
+            match row.session.sandbox() {
+                Sandbox::Starting { .. } => census.starting += 1,
+                Sandbox::Live => {
+                    census.live += 1;
+                    let runs = row.runs.values();
+                    let running = runs.filter(|run| run.status == RunStatus::Running);
+                    census.running += running.count() as u64;
+                }
+                Sandbox::Frozen { .. } => census.frozen += 1,
+                Sandbox::None
+                | Sandbox::Freezing { .. }
+                | Sandbox::Thawing { .. }
+                | Sandbox::Stopping { .. } => {}
+            }
+        }
+        Ok(census)
+    }
+
     async fn events_after(
         &self,
         session: SessionId,
@@ -350,7 +376,7 @@ impl Store for MemoryStore {
     ) -> Result<Vec<LogEntry>> {
         let tables = self.tables();
         let log = tables.row(session)?.log.iter().filter(|entry| entry.seq > after);
-        Ok(log.take(limit as usize).cloned().collect())
+        super::usage::page_of(log, limit)
     }
 
     async fn messages_after(
@@ -362,7 +388,7 @@ impl Store for MemoryStore {
         let tables = self.tables();
         let log = tables.row(session)?.log.iter().filter(|entry| entry.seq > after);
         let messages = log.filter(|entry| entry.entry.role().is_some());
-        Ok(messages.take(limit as usize).cloned().collect())
+        super::usage::page_of(messages, limit)
     }
 
     async fn run(&self, session: SessionId, run: RunId) -> Result<RunRecord> {
@@ -393,30 +419,16 @@ impl Store for MemoryStore {
     }
 
     async fn usage(&self, tenant: &TenantId, filter: &UsageFilter) -> Result<UsageTotals> {
-        let tables = self.tables();
-        let rows = tables.sessions.values().filter(|row| {
-            row.record.tenant == *tenant
-                && filter.session.is_none_or(|id| row.record.id == id)
-                && filter.agent.as_ref().is_none_or(|agent| row.record.agent_name == *agent)
-        });
-        let mut totals = UsageTotals::default();
-        for run in rows.flat_map(|row| row.runs.values()) {
-            let Some(ended_at) = run.ended_at else { continue };
-            if filter.from.is_some_and(|from| ended_at < from)
-                || filter.until.is_some_and(|until| ended_at >= until)
-            {
-                continue;
-            }
-            totals.runs += 1;
-            let sum = &mut totals.usage;
-            sum.input_tokens += run.usage.input_tokens;
-            sum.output_tokens += run.usage.output_tokens;
-            sum.cache_creation_tokens += run.usage.cache_creation_tokens;
-            sum.cache_read_tokens += run.usage.cache_read_tokens;
-            sum.tool_calls += run.usage.tool_calls;
-            sum.cost_micro_usd += run.usage.cost_micro_usd;
-        }
-        Ok(totals)
+        Ok(self.tables().usage(tenant, filter))
+    }
+
+    async fn usage_records(
+        &self,
+        tenant: &TenantId,
+        filter: &UsageFilter,
+        limit: u32,
+    ) -> Result<Vec<UsageRecord>> {
+        Ok(self.tables().usage_records(tenant, filter, limit as usize))
     }
 
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {

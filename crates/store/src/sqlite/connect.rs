@@ -8,6 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::{Result, StoreError};
@@ -54,6 +55,9 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection> {
 fn prepare(connection: &Connection) -> Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    // A plan must not depend on the values that are bound: else a statement is parsed and planned
+    // again each time that it is run, which costs more than running it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     Ok(())
 }
@@ -111,6 +115,20 @@ mod test {
         assert_eq!(number("foreign_keys").unwrap(), 1);
         let mode = writer.pragma_query_value(None, "journal_mode", |row| row.get::<_, String>(0));
         assert_eq!(mode.unwrap(), "wal");
+    }
+
+    #[test]
+    fn a_statement_is_planned_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ash.db");
+        super::super::migrate::apply(&mut open_writer(&path).unwrap()).unwrap();
+        let reader = open_reader(&path).unwrap();
+        for id in ["a", "b", "c"] {
+            let mut statement = reader.prepare_cached(super::super::sql::SESSION).unwrap();
+            assert!(!statement.exists([id, "default"]).unwrap());
+        }
+        let statement = reader.prepare_cached(super::super::sql::SESSION).unwrap();
+        assert_eq!(statement.get_status(rusqlite::StatementStatus::RePrepare), 0);
     }
 
     #[test]

@@ -9,8 +9,10 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::{Result, StoreError};
 
 /// Every migration, oldest first. Its version is its place in the list, from 1.
-const MIGRATIONS: &[(&str, &str)] =
-    &[("initial", include_str!("../../migrations/0001_initial.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("initial", include_str!("../../migrations/0001_initial.sql")),
+    ("serving", include_str!("../../migrations/0002_serving.sql")),
+];
 
 /// The latest version this program knows.
 const KNOWN: i64 = MIGRATIONS.len() as i64;

@@ -6,6 +6,8 @@
 //!             └── reads ──► readers: a few connections, on blocking threads ──────┘
 //! ```
 //!
+//! A look-up of a row or two by their keys does not go to another thread.
+//!
 //! The file is in write-ahead mode with `synchronous=FULL`: what was acknowledged survives the
 //! death of the process and of the machine. Another process may use the file at the same time,
 //! reading or writing; the fence keeps two servers from writing the same session.

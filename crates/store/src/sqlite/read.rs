@@ -11,10 +11,10 @@ use rusqlite::{Connection, Params, Row, params};
 use super::rows::{self, SessionRow, number};
 use super::sql;
 use crate::model::{
-    PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, StoredSession, Tenant, UsageFilter,
-    UsageTotals,
+    PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord, StoredSession,
+    Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
-use crate::{Agent, Result, StoreError};
+use crate::{Agent, MAX_PAGE_BYTES, Result, StoreError};
 
 pub(super) fn tenant(db: &Connection, id: &TenantId) -> Result<Tenant> {
     one(db, sql::TENANT, [id.as_str()], rows::tenant, "tenant")
@@ -34,6 +34,17 @@ pub(super) fn agent_version(
     one(db, sql::AGENT_VERSION, values, rows::agent, "agent version")
 }
 
+pub(super) fn agent_versions(
+    db: &Connection,
+    tenant: &TenantId,
+    name: &AgentName,
+) -> Result<Vec<Agent>> {
+    let names = [tenant.as_str(), name.as_str()];
+    let versions = list(db, sql::AGENT_VERSIONS, names, rows::agent)?;
+    // Every agent has a first version.
+    if versions.is_empty() { Err(StoreError::NotFound("agent")) } else { Ok(versions) }
+}
+
 pub(super) fn session(db: &Connection, tenant: &TenantId, id: SessionId) -> Result<StoredSession> {
     let values = params![id.to_string(), tenant.as_str()];
     one(db, sql::SESSION, values, SessionRow::of, "session")?.decode()
@@ -45,10 +56,14 @@ pub(super) fn sessions(
     filter: &SessionFilter,
     page: &PageRequest,
 ) -> Result<Vec<StoredSession>> {
-    let after = page.after.map(|id| id.to_string());
+    let (from, mut until) = id_range(filter);
+    if let Some(after) = page.after {
+        until = until.min(after.to_string());
+    }
     let values = params![
         tenant.as_str(),
-        after.as_deref().unwrap_or(sql::AFTER_EVERY_ID),
+        from,
+        until,
         filter.agent.as_ref().map(AgentName::as_str),
         filter.status.map(Status::as_str),
         page.limit,
@@ -62,9 +77,17 @@ pub(super) fn count_sessions(
     tenant: &TenantId,
     filter: &SessionFilter,
 ) -> Result<u64> {
+    let (from, until) = id_range(filter);
     let agent = filter.agent.as_ref().map(AgentName::as_str);
-    let values = params![tenant.as_str(), agent, filter.status.map(Status::as_str)];
+    let values = params![tenant.as_str(), from, until, agent, filter.status.map(Status::as_str)];
     one(db, sql::COUNT_SESSIONS, values, |row| rows::count(row, 0), "count")
+}
+
+/// The ids that a filter lets through: from the one, and before the other. No id holds what sorts
+/// as late as the end does, so whatever lies between begins with the prefix.
+fn id_range(filter: &SessionFilter) -> (&str, String) {
+    let prefix = filter.id_prefix.as_deref().unwrap_or(sql::BEFORE_EVERY_ID);
+    (prefix, format!("{prefix}{}", sql::AFTER_EVERY_ID))
 }
 
 pub(super) fn unsettled_sessions(
@@ -124,7 +147,17 @@ pub(super) fn log_after(
     limit: u32,
 ) -> Result<Vec<LogEntry>> {
     let id = session.to_string();
-    let entries = list(db, statement, params![id, number(after.get()), limit], rows::log_entry)?;
+    let mut prepared = db.prepare_cached(statement)?;
+    let mut rows = prepared.query(params![id, number(after.get()), limit])?;
+    let mut entries = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        bytes += row.get_ref(2)?.as_bytes().map_or(0, <[u8]>::len);
+        entries.push(rows::log_entry(row)?);
+        if bytes >= MAX_PAGE_BYTES {
+            break;
+        }
+    }
     if entries.is_empty() {
         must_exist(db, &id)?;
     }
@@ -176,6 +209,28 @@ pub(super) fn usage(
         filter.until.map(Timestamp::as_millis),
     ];
     one(db, sql::USAGE, values, rows::totals, "usage")
+}
+
+pub(super) fn usage_records(
+    db: &Connection,
+    tenant: &TenantId,
+    filter: &UsageFilter,
+    limit: u32,
+) -> Result<Vec<UsageRecord>> {
+    let values = params![
+        tenant.as_str(),
+        filter.session.map(|id| id.to_string()),
+        filter.agent.as_ref().map(AgentName::as_str),
+        filter.from.map(Timestamp::as_millis),
+        filter.until.map(Timestamp::as_millis),
+        limit,
+    ];
+    list(db, sql::USAGE_RECORDS, values, rows::usage_record)
+}
+
+pub(super) fn session_record(db: &Connection, id: SessionId) -> Result<SessionRecord> {
+    let row = one(db, sql::CLAIMED_SESSION, [id.to_string()], SessionRow::of, "session")?;
+    Ok(row.decode()?.record)
 }
 
 pub(super) fn receipt(db: &Connection, key: &ReceiptKey) -> Result<Option<Receipt>> {

@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use super::fault::damaged;
 use crate::Result;
 use crate::model::{
-    Agent, ApiKey, Claimed, Credential, KeyHash, OutboxItem, OutboxTask, Receipt, ReceiptKey,
-    RunRecord, SessionRecord, StoredSession, Tenant, UsageTotals,
+    Agent, ApiKey, Census, Claimed, Credential, KeyHash, OutboxItem, OutboxTask, Receipt,
+    ReceiptKey, RunRecord, SessionRecord, StoredSession, Tenant, UsageRecord, UsageTotals,
 };
 
 /// A number as a column holds it. What is larger than any that is ever stored stays larger.
@@ -48,18 +48,21 @@ pub(super) fn credential(row: &Row<'_>) -> Result<Credential> {
         label: row.get(3)?,
         sealed: row.get(4)?,
         created_at: time(row, 5)?,
+        last_used_at: maybe_time(row, 6)?,
     })
 }
 
 pub(super) fn agent(row: &Row<'_>) -> Result<Agent> {
+    let (deployed_at, configured_at) = (time(row, 7)?, maybe_time(row, 8)?);
     Ok(Agent {
         id: parsed(row, 0, "agent")?,
         tenant: parsed(row, 1, "agent")?,
         name: parsed(row, 2, "agent")?,
         version: AgentVersion::new(row.get(3)?),
         definition: json(row, 4, "agent")?,
-        created_at: time(row, 5)?,
-        updated_at: time(row, 6)?,
+        settings: json(row, 5, "agent")?,
+        created_at: time(row, 6)?,
+        updated_at: configured_at.map_or(deployed_at, |at| at.max(deployed_at)),
     })
 }
 
@@ -139,8 +142,8 @@ pub(super) fn run(row: &Row<'_>) -> Result<RunRecord> {
         failure: failure(row.get(9)?, row.get(10)?)?,
         usage: usage(row, 11)?,
         accepted_at: time(row, 17)?,
-        started_at: row.get::<_, Option<i64>>(18)?.map(Timestamp::from_millis),
-        ended_at: row.get::<_, Option<i64>>(19)?.map(Timestamp::from_millis),
+        started_at: maybe_time(row, 18)?,
+        ended_at: maybe_time(row, 19)?,
     })
 }
 
@@ -158,8 +161,23 @@ fn failure(code: Option<String>, message: Option<String>) -> Result<Option<Failu
     Ok(Some(Failure { code, message: message.unwrap_or_default() }))
 }
 
+pub(super) fn census(row: &Row<'_>) -> Result<Census> {
+    Ok(Census {
+        active_sessions: count(row, 0)?,
+        starting: count(row, 1)?,
+        live: count(row, 2)?,
+        frozen: count(row, 3)?,
+        running: count(row, 4)?,
+    })
+}
+
 pub(super) fn totals(row: &Row<'_>) -> Result<UsageTotals> {
-    Ok(UsageTotals { runs: count(row, 0)?, usage: usage(row, 1)? })
+    Ok(UsageTotals { runs: count(row, 0)?, usage: usage(row, 1)?, compute_millis: count(row, 7)? })
+}
+
+/// A run, and after its columns the name of its agent.
+pub(super) fn usage_record(row: &Row<'_>) -> Result<UsageRecord> {
+    Ok(UsageRecord { run: run(row)?, agent_name: parsed(row, 20, "session")? })
 }
 
 /// Six columns from `first` on.
@@ -197,6 +215,10 @@ pub(super) fn count(row: &Row<'_>, column: usize) -> Result<u64> {
 
 fn time(row: &Row<'_>, column: usize) -> Result<Timestamp> {
     Ok(Timestamp::from_millis(row.get(column)?))
+}
+
+fn maybe_time(row: &Row<'_>, column: usize) -> Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
 }
 
 fn json(row: &Row<'_>, column: usize, what: &'static str) -> Result<Json> {

@@ -44,14 +44,17 @@ statements! {
     DELETE_API_KEY = "DELETE FROM api_key WHERE tenant_id = ?1 AND id = ?2";
 
     INSERT_CREDENTIAL =
-        "INSERT INTO credential (id, tenant_id, kind, label, sealed, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+        "INSERT INTO credential (id, tenant_id, kind, label, sealed, created_at, last_used_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
     CREDENTIAL =
-        "SELECT id, tenant_id, kind, label, sealed, created_at FROM credential
+        "SELECT id, tenant_id, kind, label, sealed, created_at, last_used_at FROM credential
          WHERE tenant_id = ?1 AND id = ?2";
     CREDENTIALS =
-        "SELECT id, tenant_id, kind, label, sealed, created_at FROM credential
+        "SELECT id, tenant_id, kind, label, sealed, created_at, last_used_at FROM credential
          WHERE tenant_id = ?1 ORDER BY id";
+    TOUCH_CREDENTIAL =
+        "UPDATE credential SET last_used_at = MAX(COALESCE(last_used_at, ?3), ?3)
+         WHERE tenant_id = ?1 AND id = ?2";
     DELETE_CREDENTIAL = "DELETE FROM credential WHERE tenant_id = ?1 AND id = ?2";
 
     INSERT_AGENT =
@@ -66,16 +69,27 @@ statements! {
         "INSERT INTO agent_version (agent_id, version, definition, created_at)
          VALUES (?1, ?2, ?3, ?4)";
     AGENT =
-        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.created_at, v.created_at
+        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.settings, a.created_at,
+            v.created_at, a.configured_at
          FROM agent a JOIN agent_version v
            ON v.agent_id = a.id AND v.version = a.latest_version
          WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0";
     AGENT_VERSION =
-        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.created_at, v.created_at
+        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.settings, a.created_at,
+            v.created_at, a.configured_at
          FROM agent a JOIN agent_version v ON v.agent_id = a.id
          WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0 AND v.version = ?3";
+    AGENT_VERSIONS =
+        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.settings, a.created_at,
+            v.created_at, a.configured_at
+         FROM agent a JOIN agent_version v ON v.agent_id = a.id
+         WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0 ORDER BY v.version DESC";
+    CONFIGURE_AGENT =
+        "UPDATE agent SET settings = ?3, configured_at = ?4
+         WHERE tenant_id = ?1 AND name = ?2 AND deleted = 0";
     AGENTS =
-        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.created_at, v.created_at
+        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.settings, a.created_at,
+            v.created_at, a.configured_at
          FROM agent a JOIN agent_version v
            ON v.agent_id = a.id AND v.version = a.latest_version
          WHERE a.tenant_id = ?1 AND a.deleted = 0 ORDER BY a.name";
@@ -97,6 +111,7 @@ statements! {
     PUT_SETTINGS =
         "INSERT INTO session_settings (session_id, settings) VALUES (?1, ?2)
          ON CONFLICT (session_id) DO UPDATE SET settings = excluded.settings";
+    LATEST_OWNER = "SELECT last FROM owner";
     NEXT_OWNER = "UPDATE owner SET last = last + 1 RETURNING last";
     RAISE_FENCE =
         "UPDATE session SET fence = fence + 1, owner = ?2 WHERE id = ?1 AND owner <= ?2
@@ -129,13 +144,13 @@ statements! {
             s.created_at, t.settings, s.machine
          FROM session s JOIN session_settings t ON t.session_id = s.id
             JOIN agent a ON a.id = s.agent_id
-         WHERE s.tenant_id = ?1 AND s.id < ?2 AND a.deleted = 0
-            AND (?3 IS NULL OR s.agent_name = ?3) AND (?4 IS NULL OR s.status = ?4)
-         ORDER BY s.id DESC LIMIT ?5 OFFSET ?6";
+         WHERE s.tenant_id = ?1 AND s.id >= ?2 AND s.id < ?3 AND a.deleted = 0
+            AND (?4 IS NULL OR s.agent_name = ?4) AND (?5 IS NULL OR s.status = ?5)
+         ORDER BY s.id DESC LIMIT ?6 OFFSET ?7";
     COUNT_SESSIONS =
         "SELECT COUNT(*) FROM session s JOIN agent a ON a.id = s.agent_id
-         WHERE s.tenant_id = ?1 AND a.deleted = 0
-            AND (?2 IS NULL OR s.agent_name = ?2) AND (?3 IS NULL OR s.status = ?3)";
+         WHERE s.tenant_id = ?1 AND s.id >= ?2 AND s.id < ?3 AND a.deleted = 0
+            AND (?4 IS NULL OR s.agent_name = ?4) AND (?5 IS NULL OR s.status = ?5)";
     UNSETTLED_SESSIONS =
         "SELECT id FROM session WHERE at_rest = 0 AND id > ?1 ORDER BY id LIMIT ?2";
     SANDBOXED_SESSIONS =
@@ -151,6 +166,18 @@ statements! {
          ORDER BY due_at, id LIMIT ?2";
     EXPECTED_INCARNATION =
         "SELECT incarnation FROM session WHERE id = ?1 AND sandbox <> 'none'";
+
+    /// The indexes are named because nothing else is as short: they hold what is alive. An active
+    /// session has a sandbox, so it is among them.
+    CENSUS =
+        "SELECT COUNT(*) FILTER (WHERE status = 'active'),
+            COUNT(*) FILTER (WHERE sandbox = 'starting'),
+            COUNT(*) FILTER (WHERE sandbox = 'live'),
+            COUNT(*) FILTER (WHERE sandbox = 'frozen'),
+            (SELECT COUNT(*) FROM run r INDEXED BY run_running
+                CROSS JOIN session s ON s.id = r.session_id
+                WHERE r.status = 'running' AND s.sandbox = 'live')
+         FROM session INDEXED BY session_census WHERE sandbox <> 'none'";
 
     INSERT_EVENT =
         "INSERT INTO event (session_id, seq, at, kind, run_id, role, body)
@@ -191,10 +218,22 @@ statements! {
             failure_code, failure_message, input_tokens, output_tokens, cache_creation_tokens,
             cache_read_tokens, tool_calls, cost_micro_usd, accepted_at, started_at, ended_at
          FROM run WHERE session_id = ?1 ORDER BY prompt_seq DESC LIMIT ?2";
+    USAGE_RECORDS =
+        "SELECT r.session_id, r.id, r.status, r.prompt_seq, r.turn, r.parent_turn, r.phase, r.round,
+            r.stop_reason, r.failure_code, r.failure_message, r.input_tokens, r.output_tokens,
+            r.cache_creation_tokens, r.cache_read_tokens, r.tool_calls, r.cost_micro_usd,
+            r.accepted_at, r.started_at, r.ended_at, s.agent_name
+         FROM run r JOIN session s ON s.id = r.session_id
+         WHERE s.tenant_id = ?1 AND r.ended_at IS NOT NULL
+            AND (?2 IS NULL OR s.id = ?2) AND (?3 IS NULL OR s.agent_name = ?3)
+            AND (?4 IS NULL OR r.ended_at >= ?4) AND (?5 IS NULL OR r.ended_at < ?5)
+         ORDER BY r.ended_at DESC, r.id DESC LIMIT ?6";
     USAGE =
         "SELECT COUNT(*), COALESCE(SUM(r.input_tokens), 0), COALESCE(SUM(r.output_tokens), 0),
             COALESCE(SUM(r.cache_creation_tokens), 0), COALESCE(SUM(r.cache_read_tokens), 0),
-            COALESCE(SUM(r.tool_calls), 0), COALESCE(SUM(r.cost_micro_usd), 0)
+            COALESCE(SUM(r.tool_calls), 0), COALESCE(SUM(r.cost_micro_usd), 0),
+            COALESCE(SUM(CASE WHEN r.ended_at > r.started_at THEN r.ended_at - r.started_at
+                ELSE 0 END), 0)
          FROM run r JOIN session s ON s.id = r.session_id
          WHERE s.tenant_id = ?1 AND r.ended_at IS NOT NULL
             AND (?2 IS NULL OR s.id = ?2) AND (?3 IS NULL OR s.agent_name = ?3)
@@ -266,10 +305,14 @@ mod test {
     #[test]
     fn what_is_asked_often_is_looked_up_in_an_index() {
         for (sql, index) in [
-            (SESSIONS, "session_by_tenant"),
+            (SESSIONS, "session_by_tenant (tenant_id=? AND id>? AND id<?)"),
+            (COUNT_SESSIONS, "session_by_tenant (tenant_id=? AND id>? AND id<?)"),
+            (AGENT_VERSIONS, "(agent_id=?)"),
             (SESSIONS_GOING_ON, "session_by_agent"),
             (UNSETTLED_SESSIONS, "session_unsettled"),
             (SANDBOXED_SESSIONS, "session_sandboxed"),
+            (CENSUS, "COVERING INDEX session_census"),
+            (CENSUS, "run_running"),
             (DUE_SESSIONS, "session_due"),
             (EVENTS_AFTER, "PRIMARY KEY (session_id=? AND seq>?)"),
             (MESSAGES_AFTER, "event_message"),

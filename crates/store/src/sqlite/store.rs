@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use super::draft::{CommitDraft, SessionDraft};
 use super::{SqliteStore, read, rows, sql, write};
 use crate::model::{
-    Agent, ApiKey, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession, OutboxTask,
-    PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, StoredSession, Tenant, UsageFilter,
-    UsageTotals,
+    Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
+    OutboxTask, PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
+    StoredSession, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use crate::{Result, Store};
 
@@ -25,23 +25,23 @@ impl Store for SqliteStore {
 
     async fn tenant(&self, id: &TenantId) -> Result<Tenant> {
         let id = id.clone();
-        self.readers.perform(move |db| read::tenant(db, &id)).await
+        self.readers.look_up(move |db| read::tenant(db, &id)).await
     }
 
     async fn tenants(&self) -> Result<Vec<Tenant>> {
         self.readers.perform(|db| read::list(db, sql::TENANTS, [], rows::tenant)).await
     }
 
-    async fn create_api_key(&self, key: &ApiKey) -> Result<()> {
-        let key = key.clone();
-        self.writer.perform(move |db| write::create_api_key(db, &key)).await
+    async fn create_api_key(&self, key: &ApiKey, receipt: Option<&Receipt>) -> Result<()> {
+        let (key, receipt) = (key.clone(), receipt.cloned());
+        self.writer.perform(move |db| write::create_api_key(db, &key, receipt.as_ref())).await
     }
 
     async fn api_key_by_hash(&self, hash: &KeyHash) -> Result<ApiKey> {
         let hash = hash.0;
         let found =
             move |db: &_| read::one(db, sql::API_KEY_BY_HASH, [hash], rows::api_key, "API key");
-        self.readers.perform(found).await
+        self.readers.look_up(found).await
     }
 
     async fn api_keys(&self, tenant: &TenantId) -> Result<Vec<ApiKey>> {
@@ -57,16 +57,21 @@ impl Store for SqliteStore {
         self.writer.perform(revoke).await
     }
 
-    async fn create_credential(&self, credential: &Credential) -> Result<()> {
-        let credential = credential.clone();
-        self.writer.perform(move |db| write::create_credential(db, &credential)).await
+    async fn create_credential(
+        &self,
+        credential: &Credential,
+        receipt: Option<&Receipt>,
+    ) -> Result<()> {
+        let (credential, receipt) = (credential.clone(), receipt.cloned());
+        let create = move |db: &_| write::create_credential(db, &credential, receipt.as_ref());
+        self.writer.perform(create).await
     }
 
     async fn credential(&self, tenant: &TenantId, id: CredentialId) -> Result<Credential> {
         let names = [tenant.to_string(), id.to_string()];
         let found =
             move |db: &_| read::one(db, sql::CREDENTIAL, names, rows::credential, "credential");
-        self.readers.perform(found).await
+        self.readers.look_up(found).await
     }
 
     async fn credentials(&self, tenant: &TenantId) -> Result<Vec<Credential>> {
@@ -74,6 +79,16 @@ impl Store for SqliteStore {
         let theirs =
             move |db: &_| read::list(db, sql::CREDENTIALS, [tenant.as_str()], rows::credential);
         self.readers.perform(theirs).await
+    }
+
+    async fn touch_credential(
+        &self,
+        tenant: &TenantId,
+        id: CredentialId,
+        at: Timestamp,
+    ) -> Result<()> {
+        let tenant = tenant.clone();
+        self.writer.perform(move |db| write::touch_credential(db, &tenant, id, at)).await
     }
 
     async fn delete_credential(&self, tenant: &TenantId, id: CredentialId) -> Result<()> {
@@ -91,7 +106,7 @@ impl Store for SqliteStore {
 
     async fn agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Agent> {
         let (tenant, name) = (tenant.clone(), name.clone());
-        self.readers.perform(move |db| read::agent(db, &tenant, &name)).await
+        self.readers.look_up(move |db| read::agent(db, &tenant, &name)).await
     }
 
     async fn agent_version(
@@ -101,7 +116,24 @@ impl Store for SqliteStore {
         version: AgentVersion,
     ) -> Result<Agent> {
         let (tenant, name) = (tenant.clone(), name.clone());
-        self.readers.perform(move |db| read::agent_version(db, &tenant, &name, version)).await
+        self.readers.look_up(move |db| read::agent_version(db, &tenant, &name, version)).await
+    }
+
+    async fn agent_versions(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<Agent>> {
+        let (tenant, name) = (tenant.clone(), name.clone());
+        self.readers.perform(move |db| read::agent_versions(db, &tenant, &name)).await
+    }
+
+    async fn configure_agent(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+        settings: &Json,
+        at: Timestamp,
+    ) -> Result<Agent> {
+        let (tenant, name, settings) = (tenant.clone(), name.clone(), settings.clone());
+        let configure = move |db: &_| write::configure_agent(db, &tenant, &name, &settings, at);
+        self.writer.perform(configure).await
     }
 
     async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>> {
@@ -135,9 +167,13 @@ impl Store for SqliteStore {
         self.writer.perform(move |db| write::commit(db, &draft)).await
     }
 
+    async fn session_record(&self, id: SessionId) -> Result<SessionRecord> {
+        self.readers.look_up(move |db| read::session_record(db, id)).await
+    }
+
     async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<StoredSession> {
         let tenant = tenant.clone();
-        self.readers.perform(move |db| read::session(db, &tenant, id)).await
+        self.readers.look_up(move |db| read::session(db, &tenant, id)).await
     }
 
     async fn sessions(
@@ -187,6 +223,10 @@ impl Store for SqliteStore {
         self.readers.perform(move |db| read::expected_incarnation(db, id)).await
     }
 
+    async fn census(&self) -> Result<Census> {
+        self.readers.perform(|db| read::one(db, sql::CENSUS, [], rows::census, "census")).await
+    }
+
     async fn events_after(
         &self,
         session: SessionId,
@@ -209,7 +249,7 @@ impl Store for SqliteStore {
     }
 
     async fn run(&self, session: SessionId, run: RunId) -> Result<RunRecord> {
-        self.readers.perform(move |db| read::run(db, session, run)).await
+        self.readers.look_up(move |db| read::run(db, session, run)).await
     }
 
     async fn runs(&self, session: SessionId, limit: u32) -> Result<Vec<RunRecord>> {
@@ -225,9 +265,19 @@ impl Store for SqliteStore {
         self.readers.perform(move |db| read::usage(db, &tenant, &filter)).await
     }
 
+    async fn usage_records(
+        &self,
+        tenant: &TenantId,
+        filter: &UsageFilter,
+        limit: u32,
+    ) -> Result<Vec<UsageRecord>> {
+        let (tenant, filter) = (tenant.clone(), filter.clone());
+        self.readers.perform(move |db| read::usage_records(db, &tenant, &filter, limit)).await
+    }
+
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {
         let key = key.clone();
-        self.readers.perform(move |db| read::receipt(db, &key)).await
+        self.readers.look_up(move |db| read::receipt(db, &key)).await
     }
 
     async fn purge_receipts(&self, before: Timestamp) -> Result<u64> {

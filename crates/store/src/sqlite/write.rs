@@ -4,7 +4,8 @@
 //! Inserts say `ON CONFLICT DO NOTHING` and are counted: that a thing exists is an answer, not an
 //! error of the database.
 
-use ash_core::id::{AgentId, AgentName, OutboxId, SessionId, TenantId};
+use ash_core::id::{AgentId, AgentName, CredentialId, OutboxId, SessionId, TenantId};
+use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner};
 use ash_core::session::RunChange;
 use ash_core::time::Timestamp;
@@ -23,7 +24,11 @@ pub(super) fn create_tenant(db: &Connection, tenant: &Tenant) -> Result<()> {
     insert(db, sql::INSERT_TENANT, values, "tenant")
 }
 
-pub(super) fn create_api_key(db: &Connection, key: &ApiKey) -> Result<()> {
+pub(super) fn create_api_key(
+    db: &Connection,
+    key: &ApiKey,
+    receipt: Option<&Receipt>,
+) -> Result<()> {
     read::tenant(db, &key.tenant)?;
     let values = params![
         key.id.to_string(),
@@ -33,10 +38,15 @@ pub(super) fn create_api_key(db: &Connection, key: &ApiKey) -> Result<()> {
         key.label,
         key.created_at.as_millis(),
     ];
-    insert(db, sql::INSERT_API_KEY, values, "API key")
+    insert(db, sql::INSERT_API_KEY, values, "API key")?;
+    keep_receipt(db, receipt)
 }
 
-pub(super) fn create_credential(db: &Connection, credential: &Credential) -> Result<()> {
+pub(super) fn create_credential(
+    db: &Connection,
+    credential: &Credential,
+    receipt: Option<&Receipt>,
+) -> Result<()> {
     read::tenant(db, &credential.tenant)?;
     let values = params![
         credential.id.to_string(),
@@ -45,8 +55,20 @@ pub(super) fn create_credential(db: &Connection, credential: &Credential) -> Res
         credential.label,
         credential.sealed,
         credential.created_at.as_millis(),
+        credential.last_used_at.map(Timestamp::as_millis),
     ];
-    insert(db, sql::INSERT_CREDENTIAL, values, "credential")
+    insert(db, sql::INSERT_CREDENTIAL, values, "credential")?;
+    keep_receipt(db, receipt)
+}
+
+pub(super) fn touch_credential(
+    db: &Connection,
+    tenant: &TenantId,
+    id: CredentialId,
+    at: Timestamp,
+) -> Result<()> {
+    let values = params![tenant.as_str(), id.to_string(), at.as_millis()];
+    change_one(db, sql::TOUCH_CREDENTIAL, values, "credential")
 }
 
 pub(super) fn deploy_agent(db: &Connection, new: &NewAgentVersion) -> Result<Agent> {
@@ -68,7 +90,23 @@ pub(super) fn deploy_agent(db: &Connection, new: &NewAgentVersion) -> Result<Age
         db.prepare_cached(sql::RAISE_AGENT_VERSION)?.query_row([&id], |row| row.get(0))?;
     let values = params![id, version, new.definition.get(), new.at.as_millis()];
     db.prepare_cached(sql::INSERT_AGENT_VERSION)?.execute(values)?;
+    if let Some(settings) = &new.settings {
+        configure_agent(db, &new.tenant, &new.name, settings, new.at)?;
+    }
+    keep_receipt(db, new.receipt_of(&id, AgentVersion::new(version)).as_ref())?;
     read::agent(db, &new.tenant, &new.name)
+}
+
+pub(super) fn configure_agent(
+    db: &Connection,
+    tenant: &TenantId,
+    name: &AgentName,
+    settings: &Json,
+    at: Timestamp,
+) -> Result<Agent> {
+    let values = params![tenant.as_str(), name.as_str(), settings.get(), at.as_millis()];
+    change_one(db, sql::CONFIGURE_AGENT, values, "agent")?;
+    read::agent(db, tenant, name)
 }
 
 pub(super) fn delete_agent(
@@ -89,6 +127,10 @@ pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fe
     let id = record.id.to_string();
     if !is_deployed(db, &record.tenant, record.agent, record.agent_version)? {
         return Err(StoreError::NotFound("agent"));
+    }
+    let latest: i64 = db.prepare_cached(sql::LATEST_OWNER)?.query_row([], |row| row.get(0))?;
+    if number(draft.owner.get()) < latest {
+        return Err(StoreError::Superseded(record.id));
     }
     let fence = Fence::new(1);
     let values = params![

@@ -11,8 +11,8 @@ use ash_store::{Commit, NewAgentVersion, PageRequest, Result, SessionFilter, Sto
 use proptest::prelude::*;
 
 use crate::support::{
-    Conversation, add_them, agent_id, agent_version, at, name, outbox_id, reason, receipt, run_id,
-    session_id, settings, task, them, us,
+    Conversation, add_them, agent_id, agent_version, at, json, name, outbox_id, reason, receipt,
+    run_id, session_id, settings, task, them, us,
 };
 
 /// How many sessions, agents and tasks there are: few, so that operations meet.
@@ -21,7 +21,8 @@ const FEW: i64 = 3;
 /// Something that is asked of both stores.
 #[derive(Clone, Debug)]
 enum Step {
-    Deploy { agent: i64, id: i64 },
+    Deploy { agent: i64, id: i64, receipt: Option<i64> },
+    Configure { agent: i64, at: i64 },
     DeleteAgent { agent: i64 },
     NextOwner,
     Create { session: i64, owner: u64, receipt: Option<i64> },
@@ -93,7 +94,10 @@ fn step() -> impl Strategy<Value = Step> {
     let owner = 1..=3u64;
     let status = prop::option::of(prop::sample::select(Status::ALL.to_vec()));
     prop_oneof![
-        1 => (few.clone(), few.clone()).prop_map(|(agent, id)| Step::Deploy { agent, id }),
+        1 => (few.clone(), few.clone(), some()).prop_map(|(agent, id, receipt)| {
+            Step::Deploy { agent, id, receipt }
+        }),
+        1 => (few.clone(), 0..8i64).prop_map(|(agent, at)| Step::Configure { agent, at }),
         1 => few.clone().prop_map(|agent| Step::DeleteAgent { agent }),
         1 => Just(Step::NextOwner),
         3 => (few.clone(), owner.clone(), some()).prop_map(|(session, owner, receipt)| {
@@ -153,9 +157,17 @@ macro_rules! both {
 impl Both {
     async fn take(&mut self, step: &Step) {
         match step {
-            Step::Deploy { agent, id } => {
-                let version = NewAgentVersion { id: agent_id(*id), ..agent_version(*agent, "x") };
+            Step::Deploy { agent, id, receipt: key } => {
+                let receipt = key.map(|key| receipt(&key.to_string(), key));
+                let next = agent_version(*agent, "x");
+                let version = NewAgentVersion { id: agent_id(*id), receipt, ..next };
                 both!(self, store => store.deploy_agent(&version));
+            }
+            Step::Configure { agent, at: moment } => {
+                let agent = name(&format!("agent-{agent}"));
+                let settings = json(&format!("set at {moment}"));
+                let moment = at(*moment);
+                both!(self, store => store.configure_agent(&us(), &agent, &settings, moment));
             }
             Step::DeleteAgent { agent } => {
                 let agent = name(&format!("agent-{agent}"));
@@ -244,12 +256,21 @@ impl Both {
         both!(self, store => store.abandoned_sessions(None, limit));
         both!(self, store => store.receipt(&receipt(&session.to_string(), 1).key));
         let agent = Some(name(&format!("agent-{session}")));
-        let filter = SessionFilter { agent: agent.clone(), status };
-        let any = SessionFilter { agent: None, status };
+        let filter = SessionFilter { agent: agent.clone(), status, id_prefix: None };
+        let any = SessionFilter { agent: None, ..filter.clone() };
+        let digits = usize::try_from(limit).unwrap() + 5;
+        let id_prefix = Some(id.to_string()[..digits].to_owned());
+        let some = SessionFilter { id_prefix, ..any.clone() };
         let page = PageRequest { after: Some(session_id(3)), offset: 1, limit };
         both!(self, store => store.sessions(&us(), &any, &page));
+        both!(self, store => store.sessions(&us(), &some, &page));
+        both!(self, store => store.count_sessions(&us(), &some));
         both!(self, store => store.count_sessions(&us(), &any));
         both!(self, store => store.count_sessions(&us(), &filter));
+        both!(self, store => store.census());
+        let their_name = name(&format!("agent-{session}"));
+        both!(self, store => store.agent(&us(), &their_name));
+        both!(self, store => store.agent_versions(&us(), &their_name));
         both!(self, store => store.agents(&us()));
         both!(self, store => store.agents(&them()));
         let usage = UsageFilter { session: None, agent, from: Some(at(1)), until: None };
@@ -331,7 +352,7 @@ proptest! {
                 both.take(step).await;
             }
             for session in 1..=FEW {
-                both.look(session, Seq::ZERO, 99, None).await;
+                both.look(session, Seq::ZERO, 20, None).await;
             }
             assert_eq!(both.sqlite.check_integrity().await.unwrap(), Vec::<String>::new());
         });

@@ -1,5 +1,6 @@
 //! What was stored once must be readable for ever: `fixtures/v1` holds sessions and log entries as
-//! the first version stored them. The files are never edited; a new kind gets a new file.
+//! the first version stored them, `fixtures/v2` what was added to them. The files are never edited; a
+//! new kind gets a new file, and what a kind is given later goes into the next directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,9 +11,10 @@ use ash_core::session::Session;
 use serde_json::Value;
 
 fn fixtures(kind: &str) -> Vec<(String, String)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
-    let mut found: Vec<_> = fs::read_dir(directory)
-        .unwrap()
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut found: Vec<_> = ["v1", "v2"]
+        .into_iter()
+        .flat_map(|version| fs::read_dir(directory.join(version)).unwrap())
         .map(|file| file.unwrap().path())
         .filter_map(|path| {
             let name = path.file_stem()?.to_str()?.strip_prefix(kind)?.to_owned();

@@ -10,7 +10,9 @@ use ash_store::{Store as _, StoreError};
 use rusqlite::{Connection, TransactionBehavior};
 use tempfile::TempDir;
 
-use crate::support::{Conversation, deploy, reason, refusal, session_id, us};
+use crate::support::{
+    Conversation, agent_id, at, credential_id, deploy, name, reason, refusal, session_id, us,
+};
 
 struct Place {
     _directory: TempDir,
@@ -31,6 +33,11 @@ fn versions(path: &Path) -> Vec<(i64, String)> {
     rows.map(Result::unwrap).collect()
 }
 
+/// What a database has that this program has opened.
+fn all_versions() -> Vec<(i64, String)> {
+    vec![(1, "initial".to_owned()), (2, "serving".to_owned())]
+}
+
 /// Changes the stored rows behind the store's back.
 fn tamper(path: &Path, sql: &str) {
     Connection::open(path).unwrap().execute_batch(sql).unwrap();
@@ -43,14 +50,46 @@ async fn a_new_database_is_migrated_and_a_second_opening_changes_nothing() {
     deploy(&store, 1).await;
     Conversation::active(&store, 10).await;
     store.close().await;
-    assert_eq!(versions(&place.path), [(1, "initial".to_owned())]);
+    assert_eq!(versions(&place.path), all_versions());
 
     let store = SqliteStore::open(&place.path).unwrap();
     let log = store.events_after(session_id(10), Seq::ZERO, 9).await.unwrap();
     assert_eq!(log.len(), 2);
     assert_eq!(store.tenants().await.unwrap().len(), 1);
     store.close().await;
-    assert_eq!(versions(&place.path), [(1, "initial".to_owned())]);
+    assert_eq!(versions(&place.path), all_versions());
+}
+
+#[tokio::test]
+async fn a_database_of_the_first_version_is_brought_up_to_date_with_all_it_holds() {
+    let place = place();
+    tamper(&place.path, include_str!("../../migrations/0001_initial.sql"));
+    tamper(
+        &place.path,
+        "CREATE TABLE schema_migration (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL);
+         INSERT INTO schema_migration (version, name) VALUES (1, 'initial');",
+    );
+    let (agent, id) = (agent_id(1), credential_id(1));
+    tamper(
+        &place.path,
+        &format!(
+            "INSERT INTO agent (id, tenant_id, name, latest_version, created_at)
+             VALUES ('{agent}', 'default', 'agent-1', 1, 5);
+             INSERT INTO agent_version (agent_id, version, definition, created_at)
+             VALUES ('{agent}', 1, '1', 5);
+             INSERT INTO credential (id, tenant_id, kind, label, sealed, created_at)
+             VALUES ('{id}', 'default', 'anthropic', 'old', X'00', 5);"
+        ),
+    );
+
+    let store = SqliteStore::open(&place.path).unwrap();
+    assert_eq!(versions(&place.path), all_versions());
+    let agent = store.agent(&us(), &name("agent-1")).await.unwrap();
+    assert_eq!((agent.settings.get(), agent.updated_at), ("{}", at(5)));
+    assert_eq!(store.credential(&us(), id).await.unwrap().last_used_at, None);
+    Conversation::active(&store, 10).await;
+    assert_eq!(store.census().await.unwrap().live, 1);
+    assert_eq!(store.check_integrity().await.unwrap(), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -100,8 +139,8 @@ fn a_database_of_a_newer_program_is_left_alone() {
     drop(SqliteStore::open(&place.path).unwrap());
     tamper(&place.path, "INSERT INTO schema_migration (version, name) VALUES (7, 'later')");
     let error = SqliteStore::open(&place.path).err().unwrap();
-    assert!(matches!(error, StoreError::TooNew { found: 7, known: 1 }), "{error:?}");
-    assert_eq!(versions(&place.path).len(), 2);
+    assert!(matches!(error, StoreError::TooNew { found: 7, known: 2 }), "{error:?}");
+    assert_eq!(versions(&place.path).len(), 3);
 }
 
 #[test]
@@ -116,7 +155,7 @@ fn an_opening_that_was_cut_short_is_made_up_for() {
         let place = place();
         tamper(&place.path, left);
         drop(SqliteStore::open(&place.path).unwrap());
-        assert_eq!(versions(&place.path).len(), 1, "{left}");
+        assert_eq!(versions(&place.path), all_versions(), "{left}");
     }
 }
 
@@ -134,7 +173,7 @@ fn a_migration_that_was_rolled_back_left_nothing() {
     // make no difference.
     half.rollback().unwrap();
     opening.join().unwrap().unwrap();
-    assert_eq!(versions(&place.path).len(), 1);
+    assert_eq!(versions(&place.path), all_versions());
 }
 
 #[test]
@@ -150,7 +189,7 @@ fn many_may_open_a_new_database_at_once() {
             assert_eq!(opening.join().unwrap(), Ok(()));
         }
     });
-    assert_eq!(versions(&place.path).len(), 1);
+    assert_eq!(versions(&place.path), all_versions());
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use ash_core::id::{
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner, Seq, SpoolPosition};
 use ash_core::policy::{Context, Policy};
+use ash_core::resume::Found;
 use ash_core::run::{Completion, Usage};
 use ash_core::session::{
     AgentEnding, Decision, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody,
@@ -95,11 +96,13 @@ pub(crate) async fn add_them(store: &dyn Store) {
 /// The next version of an agent of ours. Agent `number` is called `agent-<number>`.
 pub(crate) fn agent_version(number: i64, definition: &str) -> NewAgentVersion {
     NewAgentVersion {
+        settings: None,
         id: agent_id(number),
         tenant: us(),
         name: name(&format!("agent-{number}")),
         definition: json(definition),
         at: at(number),
+        receipt: None,
     }
 }
 
@@ -234,7 +237,7 @@ impl Conversation {
 
     pub(crate) fn started(&mut self) -> Commit {
         let incarnation = self.session.incarnation();
-        self.observe(Fact::SandboxStarted { incarnation })
+        self.observe(Fact::SandboxStarted { incarnation, found: Found::NOTHING })
     }
 
     /// The sandbox is gone, as it was asked to be.

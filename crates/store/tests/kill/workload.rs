@@ -15,6 +15,7 @@ use ash_core::id::{AgentId, AgentName, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner, Seq, SpoolPosition};
 use ash_core::policy::{Context, Policy};
+use ash_core::resume::Found;
 use ash_core::run::{Completion, Phase, Usage};
 use ash_core::session::{
     AgentEnding, Decision, Fact, IfBusy, IfRunning, LogEntry, NumberedReport, Prompt, Report,
@@ -138,6 +139,8 @@ pub(crate) async fn deploy(store: &dyn Store) -> Fallible<()> {
         name: agent_name()?,
         definition: Json::of("nothing")?,
         at: NOW,
+        receipt: None,
+        settings: None,
     };
     store.deploy_agent(&first).await?;
     Ok(())
@@ -291,7 +294,8 @@ impl Writer {
         let incarnation = session.incarnation();
         match session.sandbox() {
             Sandbox::Starting { .. } => {
-                return session.observe(&ctx, Fact::SandboxStarted { incarnation });
+                return session
+                    .observe(&ctx, Fact::SandboxStarted { incarnation, found: Found::NOTHING });
             }
             Sandbox::Freezing { asked, .. } => {
                 return session.observe(&ctx, Fact::SandboxFrozen { incarnation, asked });

@@ -1,14 +1,15 @@
 //! Agents and their versions.
 
+use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Owner};
 use ash_core::session::Request;
 use ash_store::{
-    Agent, NewAgentVersion, PageRequest, SessionFilter, Store, StoredSession, UsageFilter,
+    Agent, NewAgentVersion, PageRequest, Receipt, SessionFilter, Store, StoredSession, UsageFilter,
 };
 
 use crate::support::{
-    Conversation, add_them, agent_id, agent_version, at, deploy, json, name, refusal, session_id,
-    them, us,
+    Conversation, add_them, agent_id, agent_version, at, deploy, json, name, receipt, refusal,
+    session_id, them, us,
 };
 
 pub(super) async fn versions_are_numbered_and_do_not_change(store: &dyn Store) {
@@ -25,6 +26,7 @@ pub(super) async fn versions_are_numbered_and_do_not_change(store: &dyn Store) {
         name: name("agent-1"),
         version: AgentVersion::new(1),
         definition: json("first"),
+        settings: no_settings(),
         created_at: at(1),
         updated_at: at(1),
     };
@@ -42,8 +44,75 @@ pub(super) async fn versions_are_numbered_and_do_not_change(store: &dyn Store) {
     assert_eq!(store.agent(&us(), &agent).await.unwrap(), second);
     let old = store.agent_version(&us(), &agent, AgentVersion::new(1)).await.unwrap();
     assert_eq!(old, first);
+    assert_eq!(store.agent_versions(&us(), &agent).await.unwrap(), [second, first]);
     let never = store.agent_version(&us(), &agent, AgentVersion::new(3)).await;
     assert_eq!(refusal(never), r#"NotFound("agent version")"#);
+}
+
+/// What an agent is set to that nobody has configured.
+fn no_settings() -> Json {
+    Json::parse("{}".to_owned()).unwrap()
+}
+
+pub(super) async fn settings_are_replaced_and_hold_for_every_version(store: &dyn Store) {
+    let first = deploy(store, 1).await;
+    deploy(store, 2).await;
+    let agent = name("agent-1");
+    let configured = store.configure_agent(&us(), &agent, &json("set"), at(30)).await.unwrap();
+    assert_eq!(configured, Agent { settings: json("set"), updated_at: at(30), ..first.clone() });
+    assert_eq!(store.agent(&us(), &agent).await.unwrap(), configured);
+
+    // They stay over a deployment. Whatever was later says when the agent was updated.
+    for (deployed_at, updated_at) in [(20, 30), (40, 40)] {
+        let next = NewAgentVersion { at: at(deployed_at), ..agent_version(1, "next") };
+        let next = store.deploy_agent(&next).await.unwrap();
+        assert_eq!((next.settings.clone(), next.updated_at), (json("set"), at(updated_at)));
+        assert_eq!(store.agent(&us(), &agent).await.unwrap(), next);
+    }
+    // Unless it brings others.
+    let set =
+        NewAgentVersion { settings: Some(json("brought")), at: at(40), ..agent_version(1, "next") };
+    let next = store.deploy_agent(&set).await.unwrap();
+    assert_eq!((next.settings.clone(), next.updated_at), (json("brought"), at(40)));
+    assert_eq!(store.agent(&us(), &agent).await.unwrap(), next);
+    let again = store.configure_agent(&us(), &agent, &json("again"), at(35)).await.unwrap();
+    assert_eq!((again.version, again.updated_at), (AgentVersion::new(4), at(40)));
+    let versions = store.agent_versions(&us(), &agent).await.unwrap();
+    let seen: Vec<_> = versions.iter().map(|v| (v.version.get(), v.updated_at)).collect();
+    assert_eq!(seen, [(4, at(40)), (3, at(40)), (2, at(35)), (1, at(35))]);
+    assert!(versions.iter().all(|version| version.settings == json("again")));
+    let old = store.agent_version(&us(), &agent, AgentVersion::new(1)).await.unwrap();
+    assert_eq!(old, Agent { settings: json("again"), updated_at: at(35), ..first });
+
+    // Another agent, and an heir of the same name, are set to nothing.
+    let listed = store.agents(&us()).await.unwrap();
+    assert_eq!(listed[0], again);
+    assert_eq!(listed[1].settings, no_settings());
+    store.delete_agent(&us(), &agent).await.unwrap();
+    let heir = NewAgentVersion { id: agent_id(3), ..agent_version(1, "heir") };
+    assert_eq!(store.deploy_agent(&heir).await.unwrap().settings, no_settings());
+}
+
+pub(super) async fn a_deployment_leaves_a_receipt_with_its_version(store: &dyn Store) {
+    deploy(store, 1).await;
+    let asked = receipt("deployed", 5);
+    let second = NewAgentVersion { receipt: Some(asked.clone()), ..agent_version(1, "second") };
+    assert_eq!(store.deploy_agent(&second).await.unwrap().version, AgentVersion::new(2));
+    let answer = format!(r#"{{"agent":"{}","version":2}}"#, agent_id(1));
+    let answer = Json::parse(answer).unwrap();
+    let kept = Receipt { answer, ..asked.clone() };
+    assert_eq!(store.receipt(&asked.key).await.unwrap(), Some(kept.clone()));
+
+    // The same request again adds no version, and no agent either.
+    let third = NewAgentVersion { receipt: Some(receipt("deployed", 9)), ..second };
+    assert_eq!(refusal(store.deploy_agent(&third).await), r#"Exists("receipt")"#);
+    let other = NewAgentVersion { receipt: Some(asked.clone()), ..agent_version(2, "other") };
+    assert_eq!(refusal(store.deploy_agent(&other).await), r#"Exists("receipt")"#);
+    let agents = store.agents(&us()).await.unwrap();
+    assert_eq!(agents.iter().map(|a| a.version.get()).collect::<Vec<_>>(), [2]);
+    assert_eq!(store.receipt(&asked.key).await.unwrap(), Some(kept));
+    // Its id is still to be had.
+    assert_eq!(deploy(store, 2).await.id, agent_id(2));
 }
 
 pub(super) async fn agents_are_listed_by_name_in_their_latest_version(store: &dyn Store) {
@@ -63,6 +132,10 @@ pub(super) async fn another_tenants_agent_does_not_exist(store: &dyn Store) {
     let version = store.agent_version(&them(), &agent, AgentVersion::new(1)).await;
     assert_eq!(refusal(version), r#"NotFound("agent version")"#);
     assert_eq!(refusal(store.delete_agent(&them(), &agent).await), r#"NotFound("agent")"#);
+    assert_eq!(refusal(store.agent_versions(&them(), &agent).await), r#"NotFound("agent")"#);
+    let configured = store.configure_agent(&them(), &agent, &json("theirs"), at(5)).await;
+    assert_eq!(refusal(configured), r#"NotFound("agent")"#);
+    assert_eq!(store.agent(&us(), &agent).await.unwrap().settings, no_settings());
     assert_eq!(store.agents(&them()).await.unwrap(), []);
 
     // The same name is theirs to use.
@@ -92,6 +165,9 @@ pub(super) async fn a_deleted_agent_is_gone_and_its_name_is_free(store: &dyn Sto
     assert_eq!(store.delete_agent(&us(), &agent).await.unwrap(), []);
     assert_eq!(refusal(store.agent(&us(), &agent).await), r#"NotFound("agent")"#);
     assert_eq!(refusal(store.delete_agent(&us(), &agent).await), r#"NotFound("agent")"#);
+    assert_eq!(refusal(store.agent_versions(&us(), &agent).await), r#"NotFound("agent")"#);
+    let configured = store.configure_agent(&us(), &agent, &json("late"), at(5)).await;
+    assert_eq!(refusal(configured), r#"NotFound("agent")"#);
     assert_eq!(store.agents(&us()).await.unwrap(), []);
 
     let heir = NewAgentVersion { id: agent_id(2), ..agent_version(1, "heir") };
@@ -125,6 +201,7 @@ pub(super) async fn the_sessions_of_a_deleted_agent_are_hidden_but_can_be_claime
     assert_eq!(store.count_sessions(&us(), &all).await.unwrap(), 0);
 
     // Whoever has to end it still finds it, and can write it.
+    assert_eq!(store.session_record(session_id(10)).await.unwrap().tenant, us());
     assert_eq!(store.unsettled_sessions(None, 9).await.unwrap(), [session_id(10)]);
     let claimed = store.claim_session(session_id(10), Owner::new(2)).await.unwrap();
     hidden.fence = claimed.fence;

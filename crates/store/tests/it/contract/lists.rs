@@ -2,9 +2,13 @@
 
 use ash_core::number::{Incarnation, Seq};
 use ash_core::session::{Fact, ReportBody, Request, Sandbox, Status};
-use ash_store::{Commit, NewAgentVersion, PageRequest, SessionFilter, Store, StoredSession};
+use ash_store::{
+    Census, Commit, NewAgentVersion, PageRequest, SessionFilter, Store, StoredSession,
+};
 
-use crate::support::{Conversation, agent_id, agent_version, at, deploy, name, session_id, us};
+use crate::support::{
+    Conversation, agent_id, agent_version, at, deploy, name, session_id, them, us,
+};
 
 fn numbers(listed: &[StoredSession]) -> Vec<i64> {
     listed.iter().map(|stored| stored.record.created_at.as_millis()).collect()
@@ -51,12 +55,94 @@ pub(super) async fn sessions_are_filtered_by_agent_and_status(store: &dyn Store)
         (Some("agent-2"), Some(Status::Ended), &[]),
     ];
     for (agent, status, expected) in cases {
-        let filter = SessionFilter { agent: agent.map(name), status };
+        let filter = SessionFilter { agent: agent.map(name), status, id_prefix: None };
         let listed = store.sessions(&us(), &filter, &page).await.unwrap();
         assert_eq!(numbers(&listed), expected, "{filter:?}");
         let count = store.count_sessions(&us(), &filter).await.unwrap();
         assert_eq!(count, expected.len() as u64, "{filter:?}");
     }
+}
+
+pub(super) async fn sessions_are_filtered_by_the_beginning_of_their_id(store: &dyn Store) {
+    deploy(store, 1).await;
+    // Numbers are the first twelve digits of an id: 000000000010-7..., and so on.
+    let numbers_from = [0x10, 0x1f, 0x100, 0x1ff, 0xfff_fff_fff_fff];
+    for number in numbers_from {
+        Conversation::begin(store, number).await;
+    }
+    let last = numbers_from[4];
+    let page = PageRequest { after: None, offset: 0, limit: 9 };
+    let cases: [(&str, &[i64]); 14] = [
+        ("", &[last, 0x1ff, 0x100, 0x1f, 0x10]),
+        ("0", &[0x1ff, 0x100, 0x1f, 0x10]),
+        ("00000000", &[0x1ff, 0x100, 0x1f, 0x10]),
+        ("00000000-", &[0x1ff, 0x100, 0x1f, 0x10]),
+        ("00000000-00", &[0x1f, 0x10]),
+        ("00000000-001", &[0x1f, 0x10]),
+        ("00000000-001f", &[0x1f]),
+        ("f", &[last]),
+        ("ffffffff-ffff", &[last]),
+        ("1", &[]),
+        ("F", &[]),
+        ("00000000_", &[]),
+        ("%", &[]),
+        ("00000000-001\0", &[]),
+    ];
+    for (prefix, expected) in cases {
+        let filter =
+            SessionFilter { id_prefix: Some(prefix.to_owned()), ..SessionFilter::default() };
+        let listed = store.sessions(&us(), &filter, &page).await.unwrap();
+        assert_eq!(numbers(&listed), expected, "{prefix:?}");
+        let count = store.count_sessions(&us(), &filter).await.unwrap();
+        assert_eq!(count, expected.len() as u64, "{prefix:?}");
+        // A whole id is a beginning too, and goes with the other bounds.
+        for &number in expected {
+            let whole = session_id(number);
+            let only = SessionFilter { id_prefix: Some(whole.to_string()), ..filter.clone() };
+            assert_eq!(numbers(&store.sessions(&us(), &only, &page).await.unwrap()), [number]);
+            let below = PageRequest { after: Some(whole), ..page.clone() };
+            let rest: Vec<_> = expected.iter().copied().filter(|&n| n < number).collect();
+            assert_eq!(numbers(&store.sessions(&us(), &filter, &below).await.unwrap()), rest);
+        }
+    }
+    let of_none = SessionFilter {
+        agent: Some(name("agent-2")),
+        id_prefix: Some("0".to_owned()),
+        ..SessionFilter::default()
+    };
+    assert_eq!(store.count_sessions(&us(), &of_none).await.unwrap(), 0);
+    assert_eq!(store.count_sessions(&them(), &SessionFilter::default()).await.unwrap(), 0);
+}
+
+pub(super) async fn the_census_counts_what_goes_on_now(store: &dyn Store) {
+    assert_eq!(store.census().await.unwrap(), Census::default());
+    deploy(store, 1).await;
+    Conversation::begin(store, 10).await;
+    Conversation::active(store, 20).await;
+    let mut runs = Conversation::active(store, 30).await;
+    store.commit(&runs.prompt(1, "hello")).await.unwrap();
+    store.commit(&runs.prompt(2, "and this waits")).await.unwrap();
+    // Frozen in the middle of a run: that does not run.
+    let mut frozen = Conversation::active(store, 40).await;
+    store.commit(&frozen.prompt(3, "hello")).await.unwrap();
+    for commit in frozen.freeze() {
+        store.commit(&commit).await.unwrap();
+    }
+    let mut over = Conversation::active(store, 50).await;
+    store.commit(&over.request(Request::End)).await.unwrap();
+    let now = Census { active_sessions: 2, starting: 1, live: 2, frozen: 1, running: 1 };
+    assert_eq!(store.census().await.unwrap(), now);
+
+    // Nothing is left of what is over.
+    store.commit(&over.gone()).await.unwrap();
+    store.commit(&runs.request(Request::Stop)).await.unwrap();
+    store.commit(&runs.gone()).await.unwrap();
+    let now = Census { active_sessions: 1, starting: 1, live: 1, frozen: 1, running: 0 };
+    assert_eq!(store.census().await.unwrap(), now);
+
+    // Hidden sessions have sandboxes all the same.
+    store.delete_agent(&us(), &name("agent-1")).await.unwrap();
+    assert_eq!(store.census().await.unwrap(), now);
 }
 
 pub(super) async fn sessions_that_are_not_at_rest_are_unsettled(store: &dyn Store) {
@@ -244,7 +330,7 @@ async fn record(store: &dyn Store, commit: Commit) {
 
     let page = PageRequest { after: None, offset: 0, limit: 9 };
     for status in Status::ALL {
-        let filter = SessionFilter { agent: None, status: Some(status) };
+        let filter = SessionFilter { status: Some(status), ..SessionFilter::default() };
         let listed = store.sessions(&us(), &filter, &page).await.unwrap();
         let is_listed = listed.iter().any(|stored| stored.record.id == id);
         assert_eq!(is_listed, status == session.status(), "{status:?} of {session:?}");
@@ -260,6 +346,18 @@ async fn record(store: &dyn Store, commit: Commit) {
     let expected = store.expected_incarnation(id).await.unwrap();
     let may_run = session.sandbox() != Sandbox::None;
     assert_eq!(expected, may_run.then_some(incarnation), "{session:?}");
+
+    // Session 5 is live, and has no run.
+    let is = |slot: bool| u64::from(slot);
+    let live = is(session.sandbox() == Sandbox::Live);
+    let census = Census {
+        active_sessions: 1 + is(session.status() == Status::Active),
+        starting: is(matches!(session.sandbox(), Sandbox::Starting { .. })),
+        live: 1 + live,
+        frozen: is(matches!(session.sandbox(), Sandbox::Frozen { .. })),
+        running: live * is(session.current_run().is_some()),
+    };
+    assert_eq!(store.census().await.unwrap(), census, "{session:?}");
 
     let due = store.due_sessions(at(i64::MAX), 9).await.unwrap();
     assert_eq!(due.contains(&id), commit.due_at.is_some(), "{session:?}");

@@ -6,7 +6,7 @@ use ash_core::json::Json;
 use ash_core::number::{Seq, Turn};
 use ash_core::run::{Phase, RunStatus, Usage};
 use ash_core::session::{Fact, ReportBody};
-use ash_store::{RunRecord, Store, UsageFilter, UsageTotals};
+use ash_store::{MAX_PAGE_BYTES, RunRecord, Store, UsageFilter, UsageTotals};
 
 use crate::support::{
     Conversation, add_them, agent_id, at, deploy, json, name, refusal, run_id, session_id, them, us,
@@ -49,6 +49,28 @@ pub(super) async fn the_log_is_read_in_order_and_in_pages(store: &dyn Store) {
     assert_eq!(store.events_after(session_id(10), last, 9).await.unwrap(), []);
     let beyond = store.events_after(session_id(10), Seq::new(u64::MAX), 9).await.unwrap();
     assert_eq!(beyond, []);
+}
+
+pub(super) async fn a_page_of_large_entries_is_short(store: &dyn Store) {
+    deploy(store, 1).await;
+    let mut conversation = Conversation::active(store, 10).await;
+    let before = conversation.session.last_seq();
+    for run in 1..=5 {
+        let prompt = conversation.prompt(run, &"x".repeat(MAX_PAGE_BYTES / 2));
+        store.commit(&prompt).await.unwrap();
+    }
+    let mut read = Vec::new();
+    let mut pages = 0;
+    while read.last().is_none_or(|seq: &Seq| *seq < conversation.session.last_seq()) {
+        let after = read.last().copied().unwrap_or(before);
+        let page = store.events_after(session_id(10), after, 99).await.unwrap();
+        assert!(!page.is_empty() && page.len() <= 4, "{} entries", page.len());
+        read.extend(page.iter().map(|entry| entry.seq));
+        pages += 1;
+    }
+    assert!(pages >= 3, "{pages} pages");
+    let messages = store.messages_after(session_id(10), Seq::ZERO, 99).await.unwrap();
+    assert_eq!(messages.len(), 2);
 }
 
 pub(super) async fn the_log_of_nothing_is_not_found(store: &dyn Store) {
@@ -186,7 +208,7 @@ pub(super) async fn the_prompt_of_a_run_is_what_was_written(store: &dyn Store) {
 
 fn totals(runs: u64, input_tokens: u64) -> UsageTotals {
     let usage = Usage { input_tokens, cost_micro_usd: 7 * runs, ..Usage::default() };
-    UsageTotals { runs, usage }
+    UsageTotals { runs, usage, compute_millis: 0 }
 }
 
 pub(super) async fn usage_is_summed_over_runs_that_ended(store: &dyn Store) {
@@ -226,6 +248,27 @@ pub(super) async fn usage_is_filtered_by_session_agent_and_time(store: &dyn Stor
     for (filter, expected) in cases {
         assert_eq!(store.usage(&us(), &filter).await.unwrap(), expected, "{filter:?}");
     }
+}
+
+pub(super) async fn runs_that_ended_are_listed_with_their_agents_the_last_one_first(
+    store: &dyn Store,
+) {
+    let mut conversation = two_turns(store).await;
+    store.commit(&conversation.prompt(3, "goes on")).await.unwrap();
+    let all = UsageFilter::default();
+    let records = store.usage_records(&us(), &all, 9).await.unwrap();
+    let seen: Vec<_> = records.iter().map(|record| (record.run.id, &record.agent_name)).collect();
+    let agent = name("agent-1");
+    assert_eq!(seen, [(run_id(2), &agent), (run_id(1), &agent)]);
+    assert_eq!(records[0].run, store.run(session_id(10), run_id(2)).await.unwrap());
+    assert_eq!(store.usage_records(&us(), &all, 1).await.unwrap(), records[..1]);
+    let early = UsageFilter { until: Some(at(200)), ..all.clone() };
+    assert_eq!(store.usage_records(&us(), &early, 9).await.unwrap(), records[1..]);
+
+    store.commit(&conversation.at_time(5_250).done(3, Usage::default())).await.unwrap();
+    assert_eq!(store.usage(&us(), &all).await.unwrap().compute_millis, 5_050);
+    add_them(store).await;
+    assert_eq!(store.usage_records(&them(), &all, 9).await.unwrap(), []);
 }
 
 pub(super) async fn usage_of_a_deleted_agent_still_counts(store: &dyn Store) {

@@ -52,9 +52,15 @@ contract! {
         a_credential_comes_back_as_it_was_sealed,
         a_credential_is_added_once_and_needs_its_tenant,
         another_tenants_credential_does_not_exist,
-        a_deleted_credential_is_gone;
+        a_deleted_credential_is_gone,
+        a_used_credential_says_when,
+        a_key_and_a_credential_can_leave_a_receipt,
+        a_key_or_a_credential_whose_receipt_exists_is_not_added,
+        what_is_refused_leaves_no_receipt;
     agents:
         versions_are_numbered_and_do_not_change,
+        settings_are_replaced_and_hold_for_every_version,
+        a_deployment_leaves_a_receipt_with_its_version,
         agents_are_listed_by_name_in_their_latest_version,
         another_tenants_agent_does_not_exist,
         an_agent_needs_its_tenant,
@@ -71,6 +77,7 @@ contract! {
         a_session_whose_record_names_another_is_a_conflict;
     owners:
         owners_are_counted_from_one,
+        who_was_followed_makes_no_session_any_more,
         every_claim_raises_the_fence,
         a_claim_of_nothing_finds_nothing,
         a_later_owner_takes_a_session_from_an_earlier_one,
@@ -80,6 +87,8 @@ contract! {
     lists:
         sessions_are_listed_newest_first_and_in_pages,
         sessions_are_filtered_by_agent_and_status,
+        sessions_are_filtered_by_the_beginning_of_their_id,
+        the_census_counts_what_goes_on_now,
         sessions_that_are_not_at_rest_are_unsettled,
         sandboxed_sessions_are_the_live_and_the_frozen_ones,
         abandoned_sessions_go_on_though_their_agent_is_deleted,
@@ -106,6 +115,7 @@ contract! {
         concurrent_commits_leave_one_winner;
     log:
         the_log_is_read_in_order_and_in_pages,
+        a_page_of_large_entries_is_short,
         the_log_of_nothing_is_not_found,
         messages_are_the_prompts_and_the_whole_answers,
         json_is_kept_exactly_as_it_came,
@@ -116,6 +126,7 @@ contract! {
         the_prompt_of_a_run_is_what_was_written,
         usage_is_summed_over_runs_that_ended,
         usage_is_filtered_by_session_agent_and_time,
+        runs_that_ended_are_listed_with_their_agents_the_last_one_first,
         usage_of_a_deleted_agent_still_counts,
         an_absurd_usage_does_not_spoil_the_sum;
     requests:

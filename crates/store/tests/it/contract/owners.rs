@@ -15,14 +15,26 @@ async fn superseded(store: &dyn Store, owner: u64) {
 }
 
 pub(super) async fn owners_are_counted_from_one(store: &dyn Store) {
-    for number in [1, 2, 3] {
-        assert_eq!(store.next_owner().await.unwrap(), Owner::new(number));
-    }
     // What is claimed with a number does not make it count.
     deploy(store, 1).await;
     Conversation::begin(store, 10).await;
+    for number in [1, 2, 3] {
+        assert_eq!(store.next_owner().await.unwrap(), Owner::new(number));
+    }
     store.claim_session(session_id(10), Owner::new(40)).await.unwrap();
     assert_eq!(store.next_owner().await.unwrap(), Owner::new(4));
+}
+
+pub(super) async fn who_was_followed_makes_no_session_any_more(store: &dyn Store) {
+    deploy(store, 1).await;
+    let (_, mut new) = Conversation::draft(10);
+    let earlier = store.next_owner().await.unwrap();
+    let later = store.next_owner().await.unwrap();
+    new.owner = earlier;
+    assert!(refusal(store.create_session(&new).await).starts_with("Superseded"));
+    assert_eq!(refusal(store.session_record(session_id(10)).await), r#"NotFound("session")"#);
+    new.owner = later;
+    store.create_session(&new).await.unwrap();
 }
 
 pub(super) async fn every_claim_raises_the_fence(store: &dyn Store) {
