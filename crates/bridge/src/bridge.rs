@@ -215,6 +215,10 @@ async fn open(bridge: &Bridge) -> Result<Builtin, String> {
         refused_variables,
         model: config.model.clone(),
         limits: config.limits,
+        system_prompt: config.system_prompt.clone(),
+        mcp_servers: config.mcp_servers.clone(),
+        allowed_tools: config.allowed_tools.clone(),
+        disallowed_tools: config.disallowed_tools.clone(),
         endpoint,
         patience: Patience::default(),
     };

@@ -83,6 +83,18 @@ pub struct Config {
     pub limits: Limits,
     /// How long to wait for a server after a turn, before giving up on it.
     pub orphan_ttl_ms: u64,
+    /// What the session adds to what its agent is told about itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// The session's own MCP servers: an object by name, as `mcpServers` in `.mcp.json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp_servers: Option<Box<RawValue>>,
+    /// The only tools that the agent may use; none: all that there are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_tools: Vec<String>,
+    /// Tools that it may not use in any case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disallowed_tools: Vec<String>,
 }
 
 /// What an agent must not exceed. Nothing: the runtime's own bounds.

@@ -15,6 +15,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio_util::sync::CancellationToken;
 
+use super::calls::Offered;
 use super::context::{MAX_REQUEST_BYTES, Room};
 use super::conversation::Conversation;
 use super::memory::{Memory, Remembered, Scope};
@@ -22,6 +23,7 @@ use super::message::{Block, Kind, Message, Role, text_tokens};
 use super::model::{Answer, Client, Overflow, Patience, Rejection, Verdict};
 use super::price::Ledger;
 use super::request::Setup;
+use super::selection::Selection;
 use super::system;
 use super::tools::Toolbox;
 use crate::reports::Reports;
@@ -35,6 +37,11 @@ pub(super) struct Agent<'a> {
     pub(super) client: &'a Client,
     pub(super) patience: &'a Patience,
     pub(super) toolbox: &'a Toolbox,
+    /// What the session lets it use of them.
+    pub(super) selection: &'a Selection,
+    pub(super) offered: Offered,
+    /// What the session adds to its instructions.
+    pub(super) of_session: Option<&'a str>,
     pub(super) conversation: &'a mut Conversation,
     /// The conversation of whoever delegated this; nobody did for the main loop.
     pub(super) parent: Option<&'a mut Conversation>,

@@ -20,7 +20,8 @@ use super::delegate::{self, DELEGATE_CODER};
 use super::memory::{Memory, Scope, UPDATE_MEMORY, complaint, shortened};
 use super::message::{Block, Role};
 use super::model::{Call, Input};
-use super::tools::{Outcome, Toolbox};
+use super::selection::Selection;
+use super::tools::{Definition, Outcome, Toolbox};
 
 /// How many calls run side by side.
 const MAX_PARALLEL: usize = 8;
@@ -33,20 +34,45 @@ const MAX_RESULT_BYTES: usize = 8 * 1024 * 1024;
 
 const INTERRUPTED: &str = "interrupted by the user; it may have partly taken effect";
 
-/// The tools of one loop, as the model is told about them.
-pub(super) fn offered(toolbox: &Toolbox, scope: &Scope) -> Box<RawValue> {
+/// The tools that there are for one loop.
+pub(super) fn there_are(toolbox: &Toolbox, scope: &Scope) -> Vec<Definition> {
     let own = match scope {
         Scope::Main => vec![Memory::definition(), delegate::definition()],
         Scope::Coder { .. } => vec![Memory::definition()],
     };
-    let all = toolbox.definitions().into_iter().chain(own).map(|tool| {
-        json!({
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": tool.input_schema,
-        })
-    });
-    to_raw_value(&all.collect::<Vec<_>>()).expect("a list of values is JSON")
+    toolbox.definitions().into_iter().chain(own).collect()
+}
+
+/// The tools that a loop may use: what a call can be about.
+pub(super) struct Offered(Vec<Definition>);
+
+impl Offered {
+    pub(super) fn new(toolbox: &Toolbox, scope: &Scope, selection: &Selection) -> Self {
+        let all = there_are(toolbox, scope).into_iter();
+        Self(all.filter(|tool| selection.offers(&tool.name)).collect())
+    }
+
+    /// As the model is told about them.
+    pub(super) fn in_json(&self) -> Box<RawValue> {
+        let all = self.0.iter().map(|tool| {
+            json!({
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": tool.input_schema,
+            })
+        });
+        to_raw_value(&all.collect::<Vec<_>>()).expect("a list of values is JSON")
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|tool| tool.name == name)
+    }
+
+    fn missing(&self, name: &str) -> Outcome {
+        let names: Vec<&str> = self.0.iter().map(|tool| tool.name.as_str()).collect();
+        let there_are = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Outcome::error(format!("not run: there is no tool {name:?}; there are: {there_are}"))
+    }
 }
 
 /// How far a call has come.
@@ -115,7 +141,8 @@ impl Agent<'_> {
             if self.interrupt.is_cancelled() {
                 return Some(Ending::Interrupted);
             }
-            let delegates = call.name == DELEGATE_CODER && self.scope == Scope::Main;
+            let has = |name| call.name == name && self.offered.has(name);
+            let (delegates, updates) = (has(DELEGATE_CODER), has(UPDATE_MEMORY));
             let phase = if delegates { Phase::DelegatingCoder } else { Phase::ExecutingTools };
             // A coder's tools are part of the delegation.
             if self.scope == Scope::Main && shown.replace(phase) != Some(phase) {
@@ -128,7 +155,7 @@ impl Agent<'_> {
                 at += 1;
                 continue;
             }
-            if call.name == UPDATE_MEMORY {
+            if updates {
                 self.run_update(call, &slots[at], memory).await;
                 at += 1;
                 continue;
@@ -181,6 +208,7 @@ impl Agent<'_> {
     async fn run_one(&self, call: &Call, slot: &Slot) {
         self.report_use(call, slot).await;
         let outcome = match &call.input {
+            _ if !self.offered.has(&call.name) => self.offered.missing(&call.name),
             Input::Whole(input) => self.toolbox.call(&call.name, input).await,
             Input::Broken(text) => broken(text),
         };

@@ -11,7 +11,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::agent::{Agent, Bounds};
-use super::calls::offered;
+use super::calls::Offered;
 use super::context::{MAX_REQUEST_BYTES, Room};
 use super::conversation::Conversation;
 use super::memory::{Memory, Scope};
@@ -85,12 +85,13 @@ impl Agent<'_> {
             }
         };
         let scope = Scope::Coder { delegation: id.to_owned() };
+        let offered = Offered::new(self.toolbox, &scope, self.selection);
         let mut coder = Agent {
             setup: Setup {
                 model: self.setup.model.clone(),
-                system: system::of(&scope, self.workspace),
+                system: system::of(&scope, self.workspace, self.selection, self.of_session),
                 memory: String::new(),
-                tools: offered(self.toolbox, &scope),
+                tools: offered.in_json(),
                 ..self.setup
             },
             scope,
@@ -100,6 +101,9 @@ impl Agent<'_> {
             client: self.client,
             patience: self.patience,
             toolbox: self.toolbox,
+            selection: self.selection,
+            offered,
+            of_session: self.of_session,
             conversation: &mut conversation,
             parent: Some(&mut *self.conversation),
             memory: Memory::default(),

@@ -25,6 +25,8 @@ pub mod model;
 mod price;
 mod prompt;
 mod request;
+mod result;
+mod selection;
 mod shorten;
 mod strict;
 mod system;
@@ -37,9 +39,11 @@ use std::path::PathBuf;
 use ash_protocol::{Ending, Limits, Usage};
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{Agent, Bounds, output};
+use self::calls::Offered;
 use self::context::{MAX_REQUEST_BYTES, Room};
 use self::conversation::Conversation;
 use self::memory::Scope;
@@ -47,6 +51,8 @@ use self::model::{Client, Patience};
 use self::price::Ledger;
 use self::prompt::{Prompt, Thinking};
 use self::request::Setup;
+use self::result::Last;
+use self::selection::Selection;
 use self::tools::Toolbox;
 use crate::exec::Env;
 use crate::process::Processes;
@@ -71,6 +77,14 @@ pub struct Settings {
     pub model: String,
     /// What must not be exceeded.
     pub limits: Limits,
+    /// What the session adds to what the agent is told about itself.
+    pub system_prompt: Option<String>,
+    /// The session's own MCP servers, by name.
+    pub mcp_servers: Option<Box<RawValue>>,
+    /// The only tools that may be used; none: all that there are.
+    pub allowed_tools: Vec<String>,
+    /// Tools that may not be used in any case.
+    pub disallowed_tools: Vec<String>,
     /// Where the model's requests go: plain HTTP to the server's proxy, which adds the key.
     pub endpoint: SocketAddr,
     /// How long to wait for the model, and how often to try.
@@ -98,6 +112,8 @@ pub struct Builtin {
     client: Client,
     /// Opened with the first turn: it may take long.
     toolbox: Option<Toolbox>,
+    /// What the session lets the agent use of them.
+    selection: Selection,
     processes: Processes,
     conversation: Conversation,
     /// What an estimated token really costs, as of the last answer.
@@ -117,11 +133,13 @@ impl Builtin {
         let refused = settings.refused_variables.iter();
         let refused = refused.map(|name| format!("the variable {name} is not passed on"));
         let notices = refused.collect();
+        let selection = Selection::new(&settings.allowed_tools, &settings.disallowed_tools);
         let client = Client::new(settings.endpoint, &settings.patience);
         Ok(Self {
             settings,
             client,
             toolbox: None,
+            selection,
             processes,
             conversation,
             tokens_per_estimate: 1.0,
@@ -165,11 +183,14 @@ impl Builtin {
             });
             output(reports, "conversation_repaired", &body).await;
         }
+        let begun = Instant::now();
         let (ending, usage) = match accepted {
             Err(ending) => (ending, Usage::default()),
             Ok(accepted) => {
                 // Boxed: the nested loops make it large, and it is made once a turn.
-                Box::pin(self.turn(accepted, reports, &interrupt)).await
+                let (ending, last) = Box::pin(self.turn(accepted, reports, &interrupt)).await;
+                result::report(reports, &ending, &last, begun.elapsed()).await;
+                (ending, last.usage)
             }
         };
         let (bytes, blake3, turns) = self.conversation.fingerprint();
@@ -191,9 +212,13 @@ impl Builtin {
             return Some(toolbox);
         }
         let (workspace, env) = (self.settings.workspace.clone(), self.settings.env.clone());
-        let opening = Toolbox::open(workspace, env, self.processes.clone());
+        let of_session = self.settings.mcp_servers.as_deref();
+        let opening = Toolbox::open(workspace, of_session, env, self.processes.clone());
         let (toolbox, problems) = interrupt.run_until_cancelled(opening).await?;
         self.notices.extend(problems);
+        let tools = calls::there_are(&toolbox, &Scope::Main).into_iter();
+        let names: Vec<String> = tools.map(|tool| tool.name).collect();
+        self.notices.extend(self.selection.problems(&names));
         Some(toolbox)
     }
 
@@ -202,7 +227,7 @@ impl Builtin {
         accepted: Accepted,
         reports: &Reports,
         interrupt: &CancellationToken,
-    ) -> (Ending, Usage) {
+    ) -> (Ending, Last) {
         let Accepted { run, prompt } = accepted;
         let tools = self.tools(interrupt).await;
         for message in std::mem::take(&mut self.notices) {
@@ -212,11 +237,14 @@ impl Builtin {
             let ended = self.conversation.end(&Ending::Interrupted);
             let ending =
                 ended.err().map_or(Ending::Interrupted, |error| agent::not_written(&error));
-            return (ending, Usage::default());
+            return (ending, Last::default());
         };
         // Kept at once: if this is dropped in mid-turn, the next one has them still.
         let toolbox = &*self.toolbox.insert(tools);
-        let Settings { workspace, home, model, limits, patience, .. } = &self.settings;
+        let Settings { workspace, home, model, limits, patience, system_prompt, .. } =
+            &self.settings;
+        let (selection, of_session) = (&self.selection, system_prompt.as_deref());
+        let offered = Offered::new(toolbox, &Scope::Main, selection);
         let memory = self.conversation.memory().clone();
         let model = prompt.model.unwrap_or_else(|| model.clone());
         let setup = Setup {
@@ -227,9 +255,9 @@ impl Builtin {
                 .thinking
                 .or(limits.thinking_tokens.map(Thinking::of))
                 .unwrap_or(Thinking::Off),
-            system: system::of(&Scope::Main, workspace),
+            system: system::of(&Scope::Main, workspace, selection, of_session),
             memory: system::of_memory(&memory),
-            tools: calls::offered(toolbox, &Scope::Main),
+            tools: offered.in_json(),
         };
         let bounds = Bounds {
             max_rounds: least(limits.max_rounds, prompt.max_rounds).unwrap_or(DEFAULT_MAX_ROUNDS),
@@ -245,6 +273,9 @@ impl Builtin {
             client: &self.client,
             patience,
             toolbox,
+            selection,
+            offered,
+            of_session,
             conversation: &mut self.conversation,
             parent: None,
             memory,
@@ -259,10 +290,11 @@ impl Builtin {
         };
         let mut ending = agent.run().await;
         self.tokens_per_estimate = agent.tokens_per_estimate;
+        let (rounds, text) = (agent.round, std::mem::take(&mut agent.last_text));
         if let Err(error) = self.conversation.end(&ending) {
             ending = agent::not_written(&error);
         }
-        (ending, ledger.usage())
+        (ending, Last { rounds, text, usage: ledger.usage() })
     }
 }
 

@@ -38,6 +38,7 @@ struct Wire {
     max_budget_usd: Option<f64>,
     thinking: Option<ThinkingWire>,
     max_thinking_tokens: Option<u32>,
+    effort: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +66,7 @@ impl Prompt {
                 max_budget_usd: None,
                 thinking: None,
                 max_thinking_tokens: None,
+                effort: None,
             }
         };
         let mut blocks = Block::read_all(&wire.content).ok_or(
@@ -86,6 +88,7 @@ impl Prompt {
         if blocks.is_empty() {
             return Err("the prompt is empty".to_owned());
         }
+        let effort = wire.effort.as_deref().map(Thinking::of_effort).transpose()?;
         let thinking = match (wire.thinking, wire.max_thinking_tokens) {
             (Some(thinking), max) => Some(match thinking.r#type.as_str() {
                 "enabled" => Thinking::of(thinking.budget_tokens.or(max).unwrap_or(10_000)),
@@ -93,7 +96,7 @@ impl Prompt {
                 "disabled" => Thinking::Off,
                 other => return Err(format!("thinking of type {other:?} is not known")),
             }),
-            (None, max) => max.map(Thinking::of),
+            (None, max) => max.map(Thinking::of).or(effort),
         };
         Ok(Self {
             blocks,
@@ -108,6 +111,17 @@ impl Prompt {
 impl Thinking {
     pub(super) fn of(tokens: u32) -> Self {
         if tokens == 0 { Self::Off } else { Self::Budget(tokens.max(MIN_THINKING_TOKENS)) }
+    }
+
+    /// How much thinking an effort is. An error is for a person.
+    fn of_effort(effort: &str) -> Result<Self, String> {
+        match effort {
+            "low" => Ok(Self::Off),
+            "medium" => Ok(Self::Budget(4_096)),
+            "high" => Ok(Self::Budget(16_384)),
+            "max" => Ok(Self::Budget(32_768)),
+            other => Err(format!("effort {other:?} is not known: low, medium, high or max")),
+        }
     }
 }
 
@@ -145,6 +159,31 @@ mod test {
         let thinking = |json| read(json).unwrap().thinking;
         assert_eq!(thinking(r#"{"content":"a","maxThinkingTokens":0}"#), Some(Thinking::Off));
         assert_eq!(thinking(r#"{"content":"a"}"#), None);
+    }
+
+    #[test]
+    fn an_effort_is_a_budget_of_thinking_unless_one_is_given() {
+        let thinking = |options: &str| {
+            read(&format!(r#"{{"content":"a",{options}}}"#)).map(|prompt| prompt.thinking)
+        };
+        let budget = |tokens| Ok(Some(Thinking::Budget(tokens)));
+        assert_eq!(thinking(r#""effort":"low""#), Ok(Some(Thinking::Off)));
+        assert_eq!(thinking(r#""effort":"medium""#), budget(4_096));
+        assert_eq!(thinking(r#""effort":"high""#), budget(16_384));
+        assert_eq!(thinking(r#""effort":"max""#), budget(32_768));
+        assert_eq!(thinking(r#""effort":"max","maxThinkingTokens":2000"#), budget(2_000));
+        let given = r#""effort":"max","thinking":{"type":"disabled"}"#;
+        assert_eq!(thinking(given), Ok(Some(Thinking::Off)));
+        assert_eq!(thinking(r#""effort":null"#), Ok(None));
+        assert!(thinking(r#""effort":"huge""#).unwrap_err().contains("low, medium, high or max"));
+    }
+
+    #[test]
+    fn an_option_that_is_not_known_is_passed_over() {
+        let prompt = read(
+            r#"{"content":"a","includePartialMessages":true,"outputFormat":{"type":"json_schema"},"betas":[1]}"#,
+        );
+        assert_eq!(prompt.unwrap().blocks.len(), 1);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Bench {
         // Each its own: the journal of changes lies there.
         let home = around.path().join("home").to_string_lossy().into_owned();
         let (env, _) = mark.env().with(&BTreeMap::from([("HOME".to_owned(), home)]));
-        let (tools, problems) = Toolbox::open_with(workspace, env, processes(), waits).await;
+        let (tools, problems) = Toolbox::open_with(workspace, None, env, processes(), waits).await;
         Self { around, mark, tools, problems }
     }
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use ash_protocol::{
-    Answer, Ask, Config, Event, ExecRequest, Frame, Hello, OURS, Reported, Versions,
+    Answer, Ask, Config, Event, ExecEnd, ExecRequest, Frame, Hello, OURS, Reported, Versions,
 };
 
 struct Bridge {
@@ -55,6 +55,10 @@ impl Bridge {
             env: std::collections::BTreeMap::new(),
             model: "none".to_owned(),
             limits: ash_protocol::Limits::default(),
+            system_prompt: None,
+            mcp_servers: None,
+            allowed_tools: Vec::new(),
+            disallowed_tools: Vec::new(),
             orphan_ttl_ms,
         }))
     }
@@ -238,4 +242,80 @@ fn a_shutdown_ends_it_with_everything_it_runs() {
     server.ask(&bridge.config(60_000));
     assert!(matches!(server.ask(&Ask::Shutdown), Answer::Done));
     assert!(bridge.child.wait().unwrap().success());
+}
+
+fn command(command: String) -> Ask {
+    Ask::Exec(ExecRequest { command, cwd: None, timeout_ms: 60_000, max_output_bytes: 1_000 })
+}
+
+/// A prompt is being worked on: nobody accepts the model's requests, so it stays so.
+fn at_work(bridge: &Bridge) -> Client {
+    let mut server = bridge.greeted(1, 0);
+    server.ask(&bridge.config(60_000));
+    let prompt = serde_json::from_str("\"hi\"").unwrap();
+    server.ask(&Ask::Deliver { run: "a".to_owned(), prompt });
+    while server.report().kind != "phase" {}
+    server
+}
+
+#[test]
+fn a_command_is_run_and_answered_while_a_turn_goes_on() {
+    let bridge = Bridge::start();
+    let mut server = at_work(&bridge);
+    let answer = server.ask(&command("echo beside".to_owned()));
+    let Answer::Executed(result) = answer else { panic!("{answer:?}") };
+    assert_eq!((result.end, result.stdout.as_str()), (ExecEnd::Exited(0), "beside\n"));
+    // The turn has not noticed: it ends when it is told to, and in no other way.
+    server.ask(&Ask::Interrupt { run: "a".to_owned() });
+    loop {
+        if let Event::Ended { how, .. } = server.report().event().unwrap() {
+            assert_eq!(how, ash_protocol::Ending::Interrupted);
+            return;
+        }
+    }
+}
+
+#[test]
+fn commands_at_the_same_time_each_get_their_own_answer() {
+    let bridge = Bridge::start();
+    let mut server = at_work(&bridge);
+    let pipe = |number: usize| bridge.dir.path().join(format!("pipe-{number}"));
+    // Each waits for the one that was asked later, so they end in the opposite order, and none of
+    // them would if they ran one after the other.
+    const LAST: usize = 7;
+    for number in 0..=LAST {
+        assert!(Command::new("mkfifo").arg(pipe(number)).status().unwrap().success());
+    }
+    for number in 0..=LAST {
+        let wait = if number == LAST {
+            String::new()
+        } else {
+            format!("read -r said < {}; ", pipe(number + 1).display())
+        };
+        let tell = if number == 0 {
+            String::new()
+        } else {
+            format!("echo done > {}", pipe(number).display())
+        };
+        let script =
+            format!("{wait}echo out-{number}; echo err-{number} >&2; {tell}; exit {number}");
+        let script = script.replace("; ;", ";");
+        let id = 100 + u64::try_from(number).unwrap();
+        server.send(&command(script).frame().unwrap().asking(id));
+    }
+    let mut answered = Vec::new();
+    while answered.len() <= LAST {
+        let frame = server.next().expect("the bridge answers");
+        let Some(id) = frame.re.filter(|id| *id >= 100) else { continue };
+        let Some(Answer::Executed(result)) = Answer::of(&frame).unwrap() else {
+            panic!("{frame:?}")
+        };
+        let number = id - 100;
+        assert_eq!(result.end, ExecEnd::Exited(i32::try_from(number).unwrap()));
+        assert_eq!(result.stdout, format!("out-{number}\n"));
+        assert_eq!(result.stderr, format!("err-{number}\n"));
+        answered.push(number);
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, (0..=LAST as u64).collect::<Vec<_>>());
 }

@@ -240,6 +240,10 @@ impl Bench {
             home,
             model: "claude-sonnet-4-5".to_owned(),
             limits: Limits::default(),
+            system_prompt: None,
+            mcp_servers: None,
+            allowed_tools: Vec::new(),
+            disallowed_tools: Vec::new(),
             endpoint: model.endpoint,
             patience: Patience {
                 attempts: 4,
@@ -381,6 +385,20 @@ impl Told {
     pub(crate) fn outputs(&self, name: &str) -> Vec<Value> {
         self.events.iter().filter_map(|event| output(event, name)).collect()
     }
+
+    /// The bodies of the messages.
+    pub(crate) fn messages(&self) -> Vec<Value> {
+        let body = |event: &Event| {
+            let Event::Message(body) = event else { return None };
+            Some(serde_json::from_str(body.get()).unwrap())
+        };
+        self.events.iter().filter_map(body).collect()
+    }
+
+    /// What the turn says last about itself, if it does.
+    pub(crate) fn result(&self) -> Option<Value> {
+        self.messages().pop().filter(|body| body["type"] == "result")
+    }
 }
 
 /// The body of an output, if it has this name.
@@ -405,8 +423,11 @@ fn in_words(event: &Event) -> String {
         Event::ThinkingDelta(text) => format!("thinking {text}"),
         Event::Message(body) => {
             let body: Value = serde_json::from_str(body.get()).unwrap();
-            assert_eq!(body["type"], "assistant");
-            format!("message {}", body["message"]["stop_reason"])
+            match body["type"].as_str().unwrap() {
+                "assistant" => format!("message {}", body["message"]["stop_reason"]),
+                "result" => format!("result {}", body["subtype"].as_str().unwrap()),
+                other => panic!("a message of type {other}"),
+            }
         }
         Event::Output { name, .. } => format!("output {name}"),
     }

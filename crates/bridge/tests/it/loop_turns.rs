@@ -20,6 +20,8 @@ fn a_text_is_streamed_recorded_and_reported() {
                 "text He",
                 "text llo",
                 "message \"end_turn\"",
+                "output turn_complete",
+                "result success",
                 "output transcript"
             ]
         );
@@ -77,6 +79,8 @@ fn tools_run_and_their_results_go_back() {
                 "text do",
                 "text ne",
                 "message \"end_turn\"",
+                "output turn_complete",
+                "result success",
                 "output transcript"
             ]
         );
@@ -167,6 +171,8 @@ fn a_coder_works_in_a_conversation_of_its_own() {
                 "text all ",
                 "text done",
                 "message \"end_turn\"",
+                "output turn_complete",
+                "result success",
                 "output transcript"
             ]
         );

@@ -4,7 +4,7 @@
 
 mod decode;
 
-use ash_protocol::{Answer, Ask, Event, Frame, FrameDecoder, FrameError, Reported};
+use ash_protocol::{Answer, Ask, Config, Event, Frame, FrameDecoder, FrameError, Reported};
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
@@ -117,4 +117,34 @@ fn reports_of_the_first_version_are_understood() {
             "EndTurn 12"
         ]
     );
+}
+
+/// What a server of the first release asks: the options of a session came later.
+#[test]
+fn a_configuration_of_the_first_version_is_understood_and_written_as_it_was() {
+    let line = include_str!("../fixtures/v1/configure.json");
+    let config: Config = serde_json::from_str(line).unwrap();
+    assert_eq!((config.system_prompt.as_deref(), config.mcp_servers.is_none()), (None, true));
+    assert!(config.allowed_tools.is_empty() && config.disallowed_tools.is_empty());
+    assert_eq!(serde_json::to_string(&config).unwrap(), line.trim_end());
+}
+
+#[test]
+fn the_options_of_a_session_cross_the_boundary() {
+    let line = include_str!("../fixtures/v1/configure.json").trim_end();
+    let mut config: Config = serde_json::from_str(line).unwrap();
+    let servers = r#"{"a":{"command":"x","other":1.0}}"#;
+    config.system_prompt = Some("Be brief.".to_owned());
+    config.mcp_servers = Some(RawValue::from_string(servers.to_owned()).unwrap());
+    config.allowed_tools = vec!["Bash".to_owned(), "mcp__a".to_owned()];
+    config.disallowed_tools = vec!["Write".to_owned()];
+    let line = Ask::Configure(Box::new(config)).frame().unwrap().encode().unwrap();
+    let mut decoder = FrameDecoder::default();
+    decoder.push(&line);
+    let frame = decoder.next_frame().unwrap().unwrap();
+    let Some(Ask::Configure(config)) = Ask::of(&frame).unwrap() else { panic!() };
+    assert_eq!(config.system_prompt.as_deref(), Some("Be brief."));
+    assert_eq!(config.mcp_servers.unwrap().get(), servers);
+    assert_eq!(config.allowed_tools, ["Bash", "mcp__a"]);
+    assert_eq!(config.disallowed_tools, ["Write"]);
 }

@@ -1,5 +1,5 @@
-//! MCP servers: programs that a workspace names in `.mcp.json` and that offer tools over their
-//! standard streams.
+//! MCP servers: programs that a workspace names in `.mcp.json`, or a session in its options, and that
+//! offer tools over their standard streams.
 //!
 //! Servers are strangers. Whatever one does, say nothing, say too much, die, costs its own tools
 //! and nothing else: every wait and every size has a bound, and its tree dies with the toolbox.
@@ -19,6 +19,7 @@ use std::rc::Rc;
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
+pub(super) use self::names::clean;
 pub use self::server::Waits;
 use self::server::{Offer, Server};
 use super::tools::{Definition, Outcome};
@@ -43,14 +44,16 @@ struct Tool {
 }
 
 impl Servers {
-    /// Starts every server, all at the same time. The strings say what went wrong.
+    /// Starts every server, all at the same time: those of the workspace and those of the session.
+    /// The strings say what went wrong.
     pub(super) async fn start(
         workspace: &Path,
+        of_session: Option<&RawValue>,
         env: &Env,
         processes: &Processes,
         waits: Waits,
     ) -> (Self, Vec<String>) {
-        let (configs, mut problems) = config::read(workspace);
+        let (configs, mut problems) = config::read(workspace, of_session);
         let mut starting = JoinSet::new();
         for (index, (name, config)) in configs.into_iter().enumerate() {
             let (env, refused) = env.with(&config.env);

@@ -8,11 +8,6 @@ const MAX_NAME: usize = 64;
 
 /// A name that is not among those taken, which it then is.
 pub(super) fn unique(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String {
-    let clean = |text: &str| -> String {
-        text.chars()
-            .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' })
-            .collect()
-    };
     let mut name = format!("mcp__{}__{}", clean(server), clean(tool));
     name.truncate(MAX_NAME);
     let mut candidate = name.clone();
@@ -25,6 +20,13 @@ pub(super) fn unique(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> 
     }
     taken.insert(candidate.clone());
     candidate
+}
+
+/// A name in the letters that are allowed.
+pub(in crate::builtin) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' })
+        .collect()
 }
 
 #[cfg(test)]

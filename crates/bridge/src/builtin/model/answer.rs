@@ -304,6 +304,7 @@ impl Answer {
         #[derive(Serialize)]
         struct Message<'a> {
             id: &'a str,
+            r#type: &'static str,
             model: &'a str,
             role: &'a str,
             content: Content<'a>,
@@ -312,6 +313,7 @@ impl Answer {
         }
         Message {
             id,
+            r#type: "message",
             model,
             role: "assistant",
             content: Content(blocks),

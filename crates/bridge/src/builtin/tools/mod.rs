@@ -83,15 +83,21 @@ pub struct Toolbox {
 
 impl Toolbox {
     /// Opens the workspace, takes back what a bridge that was killed left half done in it, and
-    /// starts its MCP servers. The strings say what was amiss, for the log; tools that could not be
-    /// had are missing, and the others work.
-    pub async fn open(workspace: PathBuf, env: Env, processes: Processes) -> (Self, Vec<String>) {
-        Self::open_with(workspace, env, processes, Waits::default()).await
+    /// starts its MCP servers and those of the session. The strings say what was amiss, for the
+    /// log; tools that could not be had are missing, and the others work.
+    pub async fn open(
+        workspace: PathBuf,
+        of_session: Option<&RawValue>,
+        env: Env,
+        processes: Processes,
+    ) -> (Self, Vec<String>) {
+        Self::open_with(workspace, of_session, env, processes, Waits::default()).await
     }
 
     /// The same, with other waits for MCP servers.
     pub async fn open_with(
         workspace: PathBuf,
+        of_session: Option<&RawValue>,
         env: Env,
         processes: Processes,
         waits: Waits,
@@ -107,7 +113,7 @@ impl Toolbox {
             Ok(root) => problems.extend(commit::recover(root, &journal)),
             Err(problem) => problems.push(problem.clone()),
         }
-        let (servers, more) = Servers::start(&workspace, &env, &processes, waits).await;
+        let (servers, more) = Servers::start(&workspace, of_session, &env, &processes, waits).await;
         problems.extend(more);
         (Self { workspace, root, journal, env, processes, servers }, problems)
     }
