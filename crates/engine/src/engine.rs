@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ash_core::id::{AgentName, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{Cursor, Owner, Seq, Turn};
+use ash_core::number::{Owner, Seq, Turn};
 use ash_core::policy::Policy;
 use ash_core::session::{IfBusy, IfRunning, PauseReason, Prompt, Request, Session, Status, Wake};
 use ash_core::time::Clock;
@@ -16,9 +16,11 @@ use ash_store::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::beside::Commands;
 use crate::bus::Bus;
+use crate::counts::{Counts, Resumes};
 use crate::error::EngineError;
-use crate::follow::Follower;
+use crate::follow::{FollowFrom, Follower};
 use crate::host::SandboxHost;
 use crate::ids::IdSource;
 use crate::reconcile::{self, INTERVAL};
@@ -62,6 +64,8 @@ pub struct CreateSession {
     pub settings: Settings,
     /// When it ends by itself.
     pub time_to_live: Option<Duration>,
+    /// After how long without use it is paused, if not after as long as others.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// A prompt to be worked on.
@@ -117,6 +121,8 @@ impl Engine {
             links: AtomicU64::new(0),
             bus: Arc::new(Bus::default()),
             tasks: Tasks::new(),
+            counts: Counts::default(),
+            commands: Commands::default(),
         });
         let engine = Self {
             registry: Registry::new(Arc::clone(&shared)),
@@ -146,6 +152,7 @@ impl Engine {
         let ctx = self.shared.context();
         let id = self.shared.ids.make(ctx.now, SessionId::from_parts);
         let (session, decision) = Session::create(&ctx, id, create.time_to_live);
+        let session = session.with_idle_timeout(create.idle_timeout);
         let record = SessionRecord {
             id,
             tenant: create.tenant.clone(),
@@ -182,6 +189,11 @@ impl Engine {
                 }
                 None => Err(EngineError::Exists("receipt")),
             },
+            Err(StoreError::Superseded(_)) => {
+                self.shared.tasks.begin_closing();
+                self.shared.bus.close();
+                Err(EngineError::Draining)
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -225,16 +237,6 @@ impl Engine {
         }
     }
 
-    /// Ends a run early: the named one, or else the current one, or else the next in the queue.
-    pub async fn interrupt(
-        &self,
-        tenant: &TenantId,
-        session: SessionId,
-        run: Option<RunId>,
-    ) -> Result<Session, EngineError> {
-        self.ask(tenant, session, Request::Interrupt { run }).await
-    }
-
     /// Puts a session to rest, sandbox and all.
     pub async fn pause(
         &self,
@@ -243,15 +245,6 @@ impl Engine {
         if_running: IfRunning,
     ) -> Result<Session, EngineError> {
         self.ask(tenant, session, Request::Pause { if_running }).await
-    }
-
-    /// Brings a session back.
-    pub async fn resume(
-        &self,
-        tenant: &TenantId,
-        session: SessionId,
-    ) -> Result<Session, EngineError> {
-        self.ask(tenant, session, Request::Resume).await
     }
 
     /// Destroys a session's sandbox; the session can be resumed.
@@ -302,15 +295,26 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes what a session's owner says about it.
+    /// Changes what a session's owner says about it. Two changes at once follow each other.
     pub async fn configure(
         &self,
         tenant: &TenantId,
         session: SessionId,
-        settings: Settings,
+        change: impl FnOnce(&mut Settings) + Send + 'static,
     ) -> Result<Session, EngineError> {
         self.visible(tenant, session).await?;
-        Ok(self.registry.request(session, Want::Configure(settings)).await?.session)
+        let want = Want::Configure(Box::new(change));
+        Ok(self.registry.request(session, want).await?.session)
+    }
+
+    /// What an earlier request with the same key was told, if there was one.
+    pub async fn receipt_of(&self, idempotency: &Idempotency) -> Result<Option<Json>, EngineError> {
+        match self.shared.store.receipt(&idempotency.key).await? {
+            Some(receipt) if receipt.body_digest != idempotency.body_digest => {
+                Err(EngineError::KeyReused)
+            }
+            receipt => Ok(receipt.map(|receipt| receipt.answer)),
+        }
     }
 
     /// Waits until a session that is starting has started, or could not.
@@ -334,18 +338,23 @@ impl Engine {
         }
     }
 
-    /// Follows a session's log from a cursor, or from its start.
+    /// Follows a session's log.
     pub async fn follow(
         &self,
         tenant: &TenantId,
         session: SessionId,
-        from: Option<Cursor>,
+        from: FollowFrom,
     ) -> Result<Follower, EngineError> {
         // Subscribe, then read: an entry is either in the read or in the news.
         let news = self.shared.bus.subscribe(session);
         let stored = self.shared.store.session(tenant, session).await?.session;
         let log = (stored.log_epoch(), stored.last_seq());
         Ok(Follower::new(Arc::clone(&self.shared.store), session, log, from, news))
+    }
+
+    /// How often sessions came back since the engine started.
+    pub fn resumes(&self) -> Resumes {
+        self.shared.counts.resumes()
     }
 
     /// How many sessions have a driver right now.
@@ -384,7 +393,7 @@ impl Engine {
         Ok(self.registry.request(session, want).await?.session)
     }
 
-    fn accepts_work(&self) -> Result<(), EngineError> {
+    pub(crate) fn accepts_work(&self) -> Result<(), EngineError> {
         if self.draining.load(Ordering::Acquire) || self.shared.tasks.is_closing() {
             return Err(EngineError::Draining);
         }
@@ -392,7 +401,11 @@ impl Engine {
     }
 
     /// Whether the tenant may know of the session, and the engine may work on it.
-    async fn visible(&self, tenant: &TenantId, session: SessionId) -> Result<(), EngineError> {
+    pub(crate) async fn visible(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<(), EngineError> {
         self.accepts_work()?;
         self.shared.store.session(tenant, session).await?;
         Ok(())
@@ -404,13 +417,8 @@ impl Engine {
         idempotency: Option<&Idempotency>,
     ) -> Result<Option<T>, EngineError> {
         let Some(idempotency) = idempotency else { return Ok(None) };
-        let Some(receipt) = self.shared.store.receipt(&idempotency.key).await? else {
-            return Ok(None);
-        };
-        if receipt.body_digest != idempotency.body_digest {
-            return Err(EngineError::KeyReused);
-        }
-        serde_json::from_str(receipt.answer.get())
+        let Some(answer) = self.receipt_of(idempotency).await? else { return Ok(None) };
+        serde_json::from_str(answer.get())
             .map(Some)
             .map_err(|error| EngineError::Damaged(error.into()))
     }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use ash_core::failure::{Failure, FailureCode};
 use ash_core::refusal::Refusal;
 use ash_store::StoreError;
 
@@ -14,6 +15,12 @@ pub enum EngineError {
     /// There is no such thing, or it is another tenant's.
     #[error("no such {0}")]
     NotFound(&'static str),
+    /// The session could not be brought up.
+    #[error("{}", .0.message)]
+    Failed(Failure),
+    /// The session's files are gone, and it was not to begin without them.
+    #[error("the session has no saved state")]
+    NoSavedState,
     /// There already is one.
     #[error("this {0} already exists")]
     Exists(&'static str),
@@ -45,8 +52,10 @@ impl EngineError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Overloaded | Self::Draining | Self::Unavailable(_) => true,
+            Self::Failed(failure) => matches!(failure.code, FailureCode::SandboxCapacity),
             Self::Refused(_)
             | Self::NotFound(_)
+            | Self::NoSavedState
             | Self::Exists(_)
             | Self::KeyReused
             | Self::TooLarge { .. }

@@ -23,6 +23,19 @@ pub struct Follower {
     news: Subscription,
 }
 
+/// Where a follower begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowFrom {
+    /// With the first entry.
+    Start,
+    /// After this entry of the log as it is.
+    After(Seq),
+    /// Where an earlier follower stopped, in this history of the log or in another one.
+    Cursor(Cursor),
+    /// With whatever comes next.
+    End,
+}
+
 /// What a follower gets next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Followed {
@@ -60,20 +73,26 @@ impl Follower {
         store: Arc<dyn Store>,
         session: SessionId,
         (epoch, last): (LogEpoch, Seq),
-        from: Option<Cursor>,
+        from: FollowFrom,
         news: Subscription,
     ) -> Self {
-        let start = Cursor { epoch, seq: Seq::ZERO };
-        let reason = match from {
-            Some(from) if from.epoch != epoch => Some(GapReason::OtherEpoch),
-            Some(from) if from.seq > last => Some(GapReason::BeyondEnd),
-            Some(_) | None => None,
+        let of_this_log = |seq| Cursor { epoch, seq };
+        let start = of_this_log(Seq::ZERO);
+        let from = match from {
+            FollowFrom::Start => start,
+            FollowFrom::After(seq) => of_this_log(seq),
+            FollowFrom::Cursor(cursor) => cursor,
+            FollowFrom::End => of_this_log(last),
         };
-        let gap = from.zip(reason).map(|(from, reason)| Gap { from, to: start, reason });
-        let after = match (from, gap) {
-            (Some(from), None) => from.seq,
-            (Some(_) | None, _) => Seq::ZERO,
+        let reason = if from.epoch != epoch {
+            Some(GapReason::OtherEpoch)
+        } else if from.seq > last {
+            Some(GapReason::BeyondEnd)
+        } else {
+            None
         };
+        let gap = reason.map(|reason| Gap { from, to: start, reason });
+        let after = gap.map_or(from, |gap| gap.to).seq;
         Self { store, session, epoch, after, gap, news }
     }
 
@@ -89,8 +108,12 @@ impl Follower {
         }
         loop {
             // Whatever is published from here on wakes us, even if the read below misses it.
-            let closing = self.news.head().closing;
-            let entries = self.store.events_after(self.session, self.after, PAGE).await?;
+            let head = self.news.head();
+            let closing = head.closing;
+            let entries = match head.after(self.after) {
+                Some(entries) => entries,
+                None => self.store.events_after(self.session, self.after, PAGE).await?,
+            };
             if let Some(last) = entries.last() {
                 self.after = last.seq;
                 return Ok(Followed::Entries(entries));

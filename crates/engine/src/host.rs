@@ -19,7 +19,9 @@ use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId};
 use ash_core::json::Json;
 use ash_core::number::{Incarnation, SpoolPosition};
+use ash_core::resume::{Found, Transcript};
 use ash_core::session::{Fact, NumberedReport};
+use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
 
@@ -51,17 +53,28 @@ impl HostError {
     }
 }
 
+/// What a sandbox is started for.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// The session.
+    pub record: &'a SessionRecord,
+    /// What the agent's own record of the conversation must begin with, if it has one.
+    pub transcript: Option<&'a Transcript>,
+    /// How many runs the session has completed.
+    pub completed_runs: u32,
+}
+
 /// Whatever runs sandboxes.
 #[async_trait]
 pub trait SandboxHost: Send + Sync + 'static {
     /// Starts a sandbox, or finds it already up, and connects to it. Returns when its bridge
-    /// answers.
+    /// answers, with what was found where it was started: the same when it is asked again.
     async fn start(
         &self,
         sandbox: SandboxRef,
-        record: &SessionRecord,
+        start: Start<'_>,
         reporter: Reporter,
-    ) -> Result<(), Failure>;
+    ) -> Result<Found, Failure>;
 
     /// Connects to a sandbox that an earlier owner left running, and has it send every report
     /// after `after`. If it is dead, what it left behind is sent all the same, and then its end.
@@ -103,6 +116,20 @@ pub trait SandboxHost: Send + Sync + 'static {
         sandbox: SandboxRef,
         through: SpoolPosition,
     ) -> Result<(), HostError>;
+
+    /// Runs a command beside the agent.
+    async fn exec(
+        &self,
+        sandbox: SandboxRef,
+        request: ExecRequest,
+    ) -> Result<ExecResult, HostError>;
+
+    /// What the session's latest sandbox had to say about itself: the end of it, if it was much;
+    /// empty, if there is nothing.
+    async fn logs(&self, session: SessionId) -> Result<String, HostError>;
+
+    /// Whether a start of this session would find the files that it worked on.
+    async fn has_state(&self, session: SessionId) -> Result<bool, HostError>;
 
     /// Every sandbox that is alive on this host, frozen ones too.
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError>;

@@ -6,9 +6,12 @@
 //! [`SandboxHost`], what is remembered behind [`Store`](ash_store::Store). The engine knows nothing
 //! of HTTP.
 
+pub mod agent;
+mod beside;
 pub mod bridge;
 mod bus;
 mod clock;
+mod counts;
 mod drain;
 mod driver;
 mod engine;
@@ -18,6 +21,7 @@ pub mod host;
 mod ids;
 mod reconcile;
 mod registry;
+mod resume;
 mod shared;
 pub mod signal;
 mod tasks;
@@ -25,8 +29,10 @@ mod tasks;
 pub mod testing;
 
 pub use clock::SystemClock;
+pub use counts::Resumes;
 pub use engine::{Accepted, CreateSession, Engine, Idempotency, Options, SendPrompt};
 pub use error::EngineError;
-pub use follow::{Followed, Follower, Gap, GapReason};
+pub use follow::{FollowFrom, Followed, Follower, Gap, GapReason};
 pub use host::SandboxHost;
 pub use ids::IdSource;
+pub use resume::{RequireState, Resumed};

@@ -68,7 +68,7 @@ pub(crate) enum Want {
         receipt: Option<ReceiptFor>,
     },
     /// Other settings.
-    Configure(Settings),
+    Configure(Box<dyn FnOnce(&mut Settings) + Send>),
 }
 
 /// Makes the receipt of a request, given where the log ended before it.

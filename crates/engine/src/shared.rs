@@ -8,7 +8,9 @@ use ash_core::policy::{Context, Policy};
 use ash_core::time::{Clock, Timestamp};
 use ash_store::Store;
 
+use crate::beside::Commands;
 use crate::bus::Bus;
+use crate::counts::Counts;
 use crate::host::SandboxHost;
 use crate::ids::IdSource;
 use crate::tasks::Tasks;
@@ -35,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) links: AtomicU64,
     pub(crate) bus: Arc<Bus>,
     pub(crate) tasks: Tasks,
+    pub(crate) counts: Counts,
+    pub(crate) commands: Commands,
 }
 
 impl Shared {

@@ -3,13 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use ash_core::failure::FailureCode;
-use ash_core::refusal::Refusal;
 
 /// Which of our crates each of our crates may name. Arrows point down only.
 const ARROWS: [(&str, &[&str]); 7] = [
@@ -109,7 +106,9 @@ fn dependency_arrows_point_down() {
             assert!(PURE.contains(&dependency.as_str()), "core is pure, and takes no {dependency}");
         }
         for (private, owner) in PRIVATE {
-            assert!(dependency != private || package == owner, "{private} belongs to {owner}");
+            // What is measured is measured against the bare thing.
+            let is_ours = package == owner || package == "ash-bench";
+            assert!(dependency != private || is_ours, "{private} belongs to {owner}");
         }
     }
 }
@@ -196,19 +195,6 @@ fn links_in_documents_lead_somewhere() {
             assert!(path.exists(), "{} links to {target}", document.display());
         }
     }
-}
-
-#[test]
-fn every_code_has_a_page_and_every_page_a_code() {
-    let mut codes: BTreeSet<String> = Refusal::CODES.map(str::to_owned).into();
-    codes.extend(FailureCode::ALL.map(|code| code.as_str().to_owned()));
-    let pages: BTreeSet<String> = files("md")
-        .into_iter()
-        .filter(|path| path.parent() == Some(Path::new("docs/errors")))
-        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
-        .filter(|name| name != "README")
-        .collect();
-    assert_eq!(codes, pages);
 }
 
 #[test]

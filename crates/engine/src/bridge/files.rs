@@ -5,6 +5,7 @@
 //!   data/run/<session>/<incarnation>.spool        what it reported; locked while it lives
 //!   data/run/<session>/<incarnation>.sock         where it listens
 //!   data/run/<session>/<incarnation>.log          what it had to say about itself
+//!   data/run/<session>/<incarnation>.fresh        its workspace was made for it
 //! ```
 //!
 //! A spool that is locked belongs to a live sandbox. One that is free and has a heading belongs to
@@ -12,7 +13,8 @@
 //! `docs/decisions/0009-the-bridge-and-its-spool.md`.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixListener;
@@ -33,7 +35,12 @@ pub(super) struct Files {
     data: PathBuf,
     /// Held while a lock is looked at: a look is itself a lock, for a moment.
     looking: Mutex<()>,
+    /// Held while a workspace is made, by sessions that share a place.
+    making: [Mutex<()>; MAKING_PLACES],
 }
+
+/// How many workspaces can be made at once.
+const MAKING_PLACES: usize = 32;
 
 /// What a spool says about its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +73,8 @@ impl Files {
         for dir in ["run", "sandboxes"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(data.join(dir))?;
         }
-        Ok(Self { data, looking: Mutex::new(()) })
+        let making = std::array::from_fn(|_| Mutex::new(()));
+        Ok(Self { data, looking: Mutex::new(()), making })
     }
 
     pub(super) fn workspace(&self, session: SessionId) -> PathBuf {
@@ -77,8 +85,9 @@ impl Files {
         self.data.join("sandboxes").join(session.to_string()).join("home")
     }
 
+    /// Makes what a sandbox needs beside its workspace.
     pub(super) fn make_directories(&self, session: SessionId) -> io::Result<()> {
-        for dir in [self.workspace(session), self.home(session), self.run(session)] {
+        for dir in [self.home(session), self.run(session)] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
         Ok(())
@@ -86,6 +95,38 @@ impl Files {
 
     pub(super) fn spool(&self, sandbox: SandboxRef) -> PathBuf {
         self.named(sandbox, "spool")
+    }
+
+    /// Says that the workspace was made for this sandbox.
+    pub(super) fn fresh_mark(&self, sandbox: SandboxRef) -> PathBuf {
+        self.named(sandbox, "fresh")
+    }
+
+    /// Held by whoever makes the workspace of a session: a start that was given up may still be at
+    /// it when the next one comes.
+    pub(super) fn making(&self, session: SessionId) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        session.hash(&mut hasher);
+        let place = usize::try_from(hasher.finish() % MAKING_PLACES as u64).unwrap_or_default();
+        self.making[place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The end of what a session's latest sandbox had to say about itself.
+    pub(super) fn last_words(&self, session: SessionId, most: u64) -> io::Result<Vec<u8>> {
+        for sandbox in self.of(session)?.into_iter().rev() {
+            let file = match File::open(self.named(sandbox, "log")) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let length = file.metadata()?.len();
+            let mut words = Vec::new();
+            let mut end = &file;
+            end.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+            end.take(most).read_to_end(&mut words)?;
+            return Ok(words);
+        }
+        Ok(Vec::new())
     }
 
     /// Opens the file for what a bridge says about itself.
@@ -138,15 +179,14 @@ impl Files {
         let heading = Heading { release: "stopped".to_owned(), pid: 0 };
         spool.write_all_at(&heading.encode().map_err(io::Error::other)?, 0)?;
         spool.set_len(HEADING_BYTES as u64)?;
-        for kind in ["sock", "log"] {
-            remove(&self.named(sandbox, kind))?;
-        }
-        Ok(())
+        // What it had to say about itself is kept until the next one starts.
+        ["sock", "fresh"].into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
     }
 
     /// Removes what is left of a sandbox that a later one has followed.
     pub(super) fn forget(&self, sandbox: SandboxRef) -> io::Result<()> {
-        ["sock", "log", "spool"].into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
+        let kinds = ["sock", "fresh", "log", "spool"];
+        kinds.into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
     }
 
     /// Every sandbox that has left a trace, in order.

@@ -1,20 +1,24 @@
 //! What a host of plain children needs to be told.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ash_core::failure::Failure;
+use ash_core::json::Json;
 use ash_core::number::Owner;
 use ash_protocol::Limits;
 use ash_store::SessionRecord;
+use async_trait::async_trait;
 
 use crate::host::SandboxRef;
 
 /// What an agent is run with.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Agent {
     /// The adapter: `builtin`.
     pub runtime: String,
@@ -24,10 +28,61 @@ pub struct Agent {
     pub env: BTreeMap<String, String>,
     /// What it must not exceed.
     pub limits: Limits,
+    /// A directory whose content a fresh workspace begins with; never changed afterwards.
+    pub seed: Option<PathBuf>,
+    /// What it is told about itself beside what stands in its workspace.
+    pub system_prompt: Option<String>,
+    /// MCP servers beside those of its workspace: an object by name.
+    pub mcp_servers: Option<Json>,
+    /// The only tools that it may use; none: all.
+    pub allowed_tools: Vec<String>,
+    /// Tools that it may not use.
+    pub disallowed_tools: Vec<String>,
 }
 
-/// Says what a session's agent is run with.
-pub type Describe = Arc<dyn Fn(&SessionRecord) -> Agent + Send + Sync>;
+impl Agent {
+    /// An agent with nothing of its own.
+    pub fn new(runtime: &str, model: &str) -> Self {
+        Self {
+            runtime: runtime.to_owned(),
+            model: model.to_owned(),
+            env: BTreeMap::new(),
+            limits: Limits::default(),
+            seed: None,
+            system_prompt: None,
+            mcp_servers: None,
+            allowed_tools: Vec::new(),
+            disallowed_tools: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Agent {
+    /// Only what is no secret: keys stand in the environment, and in that of MCP servers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent")
+            .field("runtime", &self.runtime)
+            .field("model", &self.model)
+            .field("limits", &self.limits)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says what agents are run with.
+#[async_trait]
+pub trait Describe: Send + Sync + 'static {
+    /// What a session's agent is run with. A failure is told to whoever waits for the start.
+    async fn describe(&self, record: &SessionRecord) -> Result<Agent, Failure>;
+}
+
+/// The same for every session.
+#[async_trait]
+impl Describe for Agent {
+    async fn describe(&self, _record: &SessionRecord) -> Result<Self, Failure> {
+        Ok(self.clone())
+    }
+}
 
 /// Serves what sandboxes ask of the model.
 pub trait Egress: Send + Sync + 'static {
@@ -50,7 +105,7 @@ pub struct PlainOptions {
     /// How long a bridge waits for a server after its turn.
     pub orphan_ttl: Duration,
     /// What agents are run with.
-    pub describe: Describe,
+    pub describe: Arc<dyn Describe>,
     /// The environment of the server, of which a bridge is given `PATH`, `LANG` and `TERM`.
     pub environment: BTreeMap<String, String>,
     /// Who answers for the model.

@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,23 +15,22 @@ use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId};
 use ash_core::json::Json;
 use ash_core::number::{Incarnation, Owner, SpoolPosition};
-use ash_protocol::{Answer, Ask, Config, ExecRequest, ExecResult};
-use ash_store::SessionRecord;
+use ash_core::resume::Found;
+use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use async_trait::async_trait;
 use rustix::process::Signal;
-use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::connection::{ConnectError, Connection, Question};
-use super::files::{Begin, Files, Life};
-use super::options::{Agent, EgressGuard, PlainOptions};
+use super::files::{Files, Life};
+use super::options::{EgressGuard, PlainOptions};
 use super::pump::Pump;
 use super::report::Understanding;
 use super::tree;
-use super::word::{death_by, done, failed, frame_of, is_harmless, start_failed, unexpected};
-use crate::host::{HostError, Reporter, SandboxHost, SandboxRef};
+use super::word::{done, failed, frame_of, start_failed, unexpected};
+use crate::host::{HostError, Reporter, SandboxHost, SandboxRef, Start};
 use crate::tasks::Tasks;
 
 /// How many questions may wait for a bridge.
@@ -41,15 +38,15 @@ const QUESTIONS_CAPACITY: usize = 64;
 
 /// How long a bridge may take to come up, to answer, to greet, and to be gone after it was killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const DEATH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How long an answer to a command may take beyond the command's own time.
 const EXEC_MARGIN: Duration = Duration::from_secs(15);
 
-/// How long to wait between two looks.
-const LOOK: Duration = Duration::from_millis(5);
+/// How much of what a bridge says about itself is shown.
+const MAX_LOG_BYTES: u64 = 256 * 1024;
 
 /// Runs sandboxes as plain children. Cheap to clone.
 #[derive(Clone)]
@@ -57,26 +54,26 @@ pub struct PlainHost(Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) files: Files,
-    options: PlainOptions,
+    pub(super) options: PlainOptions,
     state: Mutex<State>,
-    tasks: Tasks,
+    pub(super) tasks: Tasks,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     links: BTreeMap<SandboxRef, Link>,
-    children: BTreeMap<SandboxRef, ChildOfOurs>,
+    pub(super) children: BTreeMap<SandboxRef, ChildOfOurs>,
     egress: BTreeMap<SandboxRef, EgressGuard>,
     /// Of each session, the incarnations that must not be started any more.
-    stopped_through: BTreeMap<SessionId, Incarnation>,
+    pub(super) stopped_through: BTreeMap<SessionId, Incarnation>,
 }
 
 /// A bridge that this process started.
 #[derive(Clone)]
-struct ChildOfOurs {
-    pid: Option<u32>,
+pub(super) struct ChildOfOurs {
+    pub(super) pid: Option<u32>,
     /// How it ended, once it has.
-    death: watch::Receiver<Option<Death>>,
+    pub(super) death: watch::Receiver<Option<Death>>,
 }
 
 /// The way to a sandbox that is connected.
@@ -91,21 +88,6 @@ impl PlainHost {
     pub fn open(options: PlainOptions) -> io::Result<Self> {
         let files = Files::open(&options.data)?;
         Ok(Self(Arc::new(Inner { files, options, state: Mutex::default(), tasks: Tasks::new() })))
-    }
-
-    /// Runs a command beside the agent.
-    pub async fn exec(
-        &self,
-        sandbox: SandboxRef,
-        request: ExecRequest,
-    ) -> Result<ExecResult, HostError> {
-        let patience = Duration::from_millis(request.timeout_ms).saturating_add(EXEC_MARGIN);
-        match self.0.ask(sandbox, Ask::Exec(request), patience).await? {
-            Answer::Executed(result) => Ok(result),
-            answer @ (Answer::Welcome(_) | Answer::Done | Answer::Refused { .. }) => {
-                Err(unexpected("run a command", &answer))
-            }
-        }
     }
 
     /// Lets go of every sandbox without ending it, as the death of the server would.
@@ -138,25 +120,10 @@ impl SandboxHost for PlainHost {
     async fn start(
         &self,
         sandbox: SandboxRef,
-        record: &SessionRecord,
+        start: Start<'_>,
         reporter: Reporter,
-    ) -> Result<(), Failure> {
-        let started = async {
-            self.0.clear_before(sandbox).await.map_err(start_failed)?;
-            self.0.launch(sandbox)?;
-            let connection = self.0.first_connection(sandbox).await?;
-            let configured = connection.welcome.configured;
-            self.0
-                .pump(sandbox, connection, SpoolPosition::ZERO, reporter)
-                .map_err(start_failed)?;
-            if configured {
-                return Ok(());
-            }
-            let config = self.0.config(sandbox.session, record);
-            let asked = self.0.ask(sandbox, Ask::Configure(Box::new(config)), ANSWER_TIMEOUT).await;
-            done("configure a sandbox", asked.map_err(start_failed)?).map_err(start_failed)
-        };
-        match timeout(START_TIMEOUT, started).await {
+    ) -> Result<Found, Failure> {
+        match timeout(START_TIMEOUT, self.0.start(sandbox, start, reporter)).await {
             Ok(started) => started,
             Err(_elapsed) => Err(start_failed("its bridge did not answer in time")),
         }
@@ -249,6 +216,35 @@ impl SandboxHost for PlainHost {
         Ok(())
     }
 
+    async fn exec(
+        &self,
+        sandbox: SandboxRef,
+        request: ExecRequest,
+    ) -> Result<ExecResult, HostError> {
+        let patience = Duration::from_millis(request.timeout_ms).saturating_add(EXEC_MARGIN);
+        match self.0.ask(sandbox, Ask::Exec(request), patience).await? {
+            Answer::Executed(result) => Ok(result),
+            answer @ (Answer::Welcome(_) | Answer::Done | Answer::Refused { .. }) => {
+                Err(unexpected("run a command", &answer))
+            }
+        }
+    }
+
+    async fn logs(&self, session: SessionId) -> Result<String, HostError> {
+        let attempted = "read what a sandbox said";
+        let host = Arc::clone(&self.0);
+        let read = move || host.files.last_words(session, MAX_LOG_BYTES);
+        let read = tokio::task::spawn_blocking(read).await;
+        let words = read.map_err(|error| failed(attempted, error))?;
+        let words = words.map_err(|error| failed(attempted, error))?;
+        Ok(String::from_utf8_lossy(&words).into_owned())
+    }
+
+    async fn has_state(&self, session: SessionId) -> Result<bool, HostError> {
+        let found = self.0.files.workspace(session).try_exists();
+        found.map_err(|error| failed("look for a workspace", error))
+    }
+
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError> {
         let attempted = "list sandboxes";
         let mut alive = Vec::new();
@@ -263,100 +259,12 @@ impl SandboxHost for PlainHost {
 }
 
 impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn owner(&self) -> Owner {
         self.options.owner
-    }
-
-    fn config(&self, session: SessionId, record: &SessionRecord) -> Config {
-        let Agent { runtime, model, env, limits } = (self.options.describe)(record);
-        Config {
-            runtime,
-            workspace: self.files.workspace(session),
-            home: self.files.home(session),
-            env,
-            model,
-            limits,
-            orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
-        }
-    }
-
-    /// Makes sure that nothing of an earlier sandbox of the session runs.
-    async fn clear_before(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
-        let all =
-            self.files.of(sandbox.session).map_err(|error| failed("find sandboxes", error))?;
-        if all.iter().any(|other| *other > sandbox) {
-            return Err(failed("start a sandbox", "a later one has been started already"));
-        }
-        for other in all.into_iter().filter(|other| *other < sandbox) {
-            self.kill(other).await?;
-            self.forget(other);
-            self.files.forget(other).map_err(|error| failed("forget a sandbox", error))?;
-        }
-        Ok(())
-    }
-
-    /// Starts the bridge, unless it runs already.
-    fn launch(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), Failure> {
-        // Held so that a stop is either seen here, or sees what is started here.
-        let mut state = self.state();
-        let stopped = state.stopped_through.get(&sandbox.session).copied().unwrap_or_default();
-        if sandbox.incarnation <= stopped {
-            return Err(start_failed("it was stopped before it was started"));
-        }
-        match self.files.begin(sandbox).map_err(start_failed)? {
-            Begin::Taken(Life::Alive(_)) => Ok(()),
-            Begin::Taken(Life::Dead | Life::Unborn) => Err(start_failed("it has lived already")),
-            Begin::Locked(spool) => {
-                self.files.make_directories(sandbox.session).map_err(start_failed)?;
-                let control = self.files.bind(sandbox).map_err(start_failed)?;
-                let log = self.files.log(sandbox).map_err(start_failed)?;
-                let mut child = Command::new(&self.options.bridge)
-                    .env_clear()
-                    .envs(self.options.environment.iter().filter(|(name, _)| is_harmless(name)))
-                    .env("HOME", self.files.home(sandbox.session))
-                    .current_dir("/")
-                    .stdin(Stdio::from(OwnedFd::from(control)))
-                    .stdout(Stdio::from(spool))
-                    .stderr(Stdio::from(log))
-                    .spawn()
-                    .map_err(|error| {
-                        let bridge = self.options.bridge.display();
-                        start_failed(format!("{bridge} could not be run: {error}"))
-                    })?;
-                let (exit, death) = watch::channel(None);
-                state.children.insert(sandbox, ChildOfOurs { pid: child.id(), death });
-                self.tasks.spawn(async move {
-                    let death = child.wait().await.map_or(Death::Unseen, death_by);
-                    let _nobody_asks = exit.send(Some(death));
-                });
-                Ok(())
-            }
-        }
-    }
-
-    /// Connects to a bridge that is coming up.
-    async fn first_connection(&self, sandbox: SandboxRef) -> Result<Connection, Failure> {
-        loop {
-            let error = match self.connect(sandbox, 0).await {
-                Ok(connection) => return Ok(connection),
-                Err(error) => error,
-            };
-            match self.files.life(sandbox) {
-                Ok(Life::Alive(_)) if matches!(error, ConnectError::Unreachable(_)) => {
-                    sleep(LOOK).await;
-                }
-                Ok(Life::Alive(_)) => return Err(start_failed(error)),
-                Ok(Life::Dead | Life::Unborn) => {
-                    let death = self.death_of(sandbox).await.unwrap_or(Death::Unseen);
-                    return Err(start_failed(death.failure().message));
-                }
-                Err(error) => return Err(start_failed(error)),
-            }
-        }
     }
 
     pub(super) async fn connect(
@@ -371,7 +279,7 @@ impl Inner {
     }
 
     /// Listens to a sandbox from now on, and to no earlier connection.
-    fn pump(
+    pub(super) fn pump(
         self: &Arc<Self>,
         sandbox: SandboxRef,
         connection: Connection,
@@ -439,7 +347,7 @@ impl Inner {
         link.ok_or_else(|| failed(attempted, "it is not connected"))
     }
 
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         sandbox: SandboxRef,
         ask: Ask,

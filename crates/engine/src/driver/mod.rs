@@ -21,7 +21,7 @@ mod perform;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ash_core::id::SessionId;
 use ash_core::number::Fence;
@@ -169,7 +169,7 @@ impl Driver {
             }
         };
         // The last owner may have died between a commit and telling its followers.
-        self.shared.bus.publish(self.id, owned.session.last_seq());
+        self.shared.bus.publish(self.id, owned.session.last_seq(), &[]);
         hands.perform(&owned.record, owed);
         let mut news = vec![Fact::TimePassed];
         if after_panic {
@@ -343,7 +343,9 @@ impl Driver {
                 extras.receipt = receipt;
                 decision
             }
-            Want::Configure(settings) => {
+            Want::Configure(change) => {
+                let mut settings = owned.record.settings.clone();
+                change(&mut settings);
                 extras.settings = Some(settings);
                 Decision::default()
             }
@@ -386,6 +388,7 @@ impl Driver {
             receipt: extras.receipt.map(|receipt| receipt(owned.session.last_seq())),
             session: next,
         };
+        let started = Instant::now();
         match self.shared.store.commit(&commit).await {
             Ok(()) => {
                 let grew = commit.session.last_seq() > owned.session.last_seq();
@@ -394,12 +397,14 @@ impl Driver {
                     owned.record.settings = settings;
                 }
                 if grew {
-                    self.shared.bus.publish(self.id, owned.session.last_seq());
+                    self.shared.bus.publish(self.id, owned.session.last_seq(), &commit.entries);
                 }
+                self.shared.counts.committed(started.elapsed(), &commit.entries);
                 hands.perform(&owned.record, decision.effects);
                 Ok(())
             }
             Err(error @ (StoreError::Fenced { .. } | StoreError::NotFound("session"))) => {
+                self.shared.counts.fenced();
                 Err(Setback::Exit(self.superseded(&error)))
             }
             Err(error) if error.is_transient() => {
@@ -419,7 +424,7 @@ impl Driver {
     async fn settle(&mut self, owned: &mut Owned, hands: &mut Hands) -> Result<(), Exit> {
         *owned = self.claim().await?;
         // If it did happen, its followers have not heard of it yet.
-        self.shared.bus.publish(self.id, owned.session.last_seq());
+        self.shared.bus.publish(self.id, owned.session.last_seq(), &[]);
         hands.perform(&owned.record, owned.session.recover());
         Ok(())
     }

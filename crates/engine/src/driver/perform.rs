@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ash_core::failure::Death;
 use ash_core::id::{RunId, SessionId};
@@ -19,7 +19,7 @@ use ash_store::SessionRecord;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::host::{HostError, Reporter, SandboxRef};
+use crate::host::{HostError, Reporter, SandboxRef, Start};
 use crate::registry::{FactSender, Told};
 use crate::shared::{Link, Shared};
 use crate::signal::Signal;
@@ -122,7 +122,7 @@ impl Hands {
                         self.connect(record, incarnation, effect);
                     }
                 }
-                Effect::StartSandbox { incarnation } | Effect::Thaw { incarnation, .. } => {
+                Effect::StartSandbox { incarnation, .. } | Effect::Thaw { incarnation, .. } => {
                     self.connect(record, incarnation, effect);
                 }
                 Effect::Freeze { incarnation, .. }
@@ -245,7 +245,11 @@ impl Worker {
         let host = &self.shared.host;
         let sandbox = self.sandbox;
         let done = match effect {
-            Effect::StartSandbox { incarnation } => return self.start(incarnation, link).await,
+            Effect::StartSandbox { incarnation, transcript, completed_runs } => {
+                let transcript = transcript.as_ref();
+                let start = Start { record: &self.record, transcript, completed_runs };
+                return self.start(incarnation, start, link).await;
+            }
             Effect::Attach { incarnation, after } => {
                 return self.attach(incarnation, after, link).await;
             }
@@ -263,10 +267,14 @@ impl Worker {
         }
     }
 
-    async fn start(&self, incarnation: Incarnation, link: Link) {
-        let started = self.shared.host.start(self.sandbox, &self.record, self.reporter(link)).await;
+    async fn start(&self, incarnation: Incarnation, start: Start<'_>, link: Link) {
+        let asked = Instant::now();
+        let started = self.shared.host.start(self.sandbox, start, self.reporter(link)).await;
+        if started.is_ok() {
+            self.shared.counts.started(asked.elapsed());
+        }
         self.tell(match started {
-            Ok(()) => Fact::SandboxStarted { incarnation },
+            Ok(found) => Fact::SandboxStarted { incarnation, found },
             Err(failure) => Fact::SandboxStartFailed { incarnation, failure },
         })
         .await;

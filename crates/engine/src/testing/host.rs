@@ -14,14 +14,14 @@ use ash_core::failure::{Death, Failure, FailureCode};
 use ash_core::id::{RunId, SessionId};
 use ash_core::json::Json;
 use ash_core::number::{Incarnation, SpoolPosition};
-use ash_core::run::{Completion, Phase, Usage};
-use ash_core::session::{AgentEnding, NumberedReport, Report, ReportBody};
-use ash_store::SessionRecord;
+use ash_core::resume::{Found, Native, Source, Workspace};
+use ash_core::session::{NumberedReport, Report};
+use ash_protocol::{ExecEnd, ExecRequest, ExecResult};
 use async_trait::async_trait;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{Dice, Gate};
-use crate::host::{HostError, Reporter, SandboxHost, SandboxRef};
+use crate::host::{HostError, Reporter, SandboxHost, SandboxRef, Start};
 use crate::signal::Signal;
 
 /// How a [`FakeHost`] misbehaves: chances per thousand, and how slow it is at most.
@@ -51,33 +51,35 @@ pub struct HostFaults {
 #[derive(Clone)]
 pub struct FakeHost(Arc<World>);
 
-struct World {
-    dice: Arc<Dice>,
+pub(super) struct World {
+    pub(super) dice: Arc<Dice>,
     state: Mutex<State>,
     mood: Mutex<(Gate, HostFaults)>,
     tasks: Mutex<JoinSet<()>>,
 }
 
 #[derive(Default)]
-struct State {
-    sandboxes: BTreeMap<SandboxRef, Cell>,
+pub(super) struct State {
+    pub(super) sandboxes: BTreeMap<SandboxRef, Cell>,
     dead_through: BTreeMap<SessionId, Incarnation>,
-    said: BTreeMap<RunId, String>,
-    begun: BTreeSet<RunId>,
-    broken_promises: Vec<String>,
+    /// The sandbox that each workspace was made for.
+    workspaces: BTreeMap<SessionId, Incarnation>,
+    pub(super) said: BTreeMap<RunId, String>,
+    pub(super) begun: BTreeSet<RunId>,
+    pub(super) broken_promises: Vec<String>,
     connections: u64,
 }
 
 /// A sandbox, dead or alive.
-struct Cell {
-    death: Option<Death>,
-    frozen: bool,
-    known_runs: BTreeSet<RunId>,
-    interrupted: BTreeSet<RunId>,
-    spool: BTreeMap<u64, Report>,
-    last_report: u64,
+pub(super) struct Cell {
+    pub(super) death: Option<Death>,
+    pub(super) frozen: bool,
+    pub(super) known_runs: BTreeSet<RunId>,
+    pub(super) interrupted: BTreeSet<RunId>,
+    pub(super) spool: BTreeMap<u64, Report>,
+    pub(super) last_report: u64,
     /// Says that something changed, so that whoever waits looks again.
-    changes: Arc<Signal<()>>,
+    pub(super) changes: Arc<Signal<()>>,
     pump: Option<AbortHandle>,
 }
 
@@ -129,6 +131,11 @@ impl FakeHost {
         self.0.die(sandbox, death);
     }
 
+    /// The files of a session are gone.
+    pub fn lose_workspace(&self, session: SessionId) {
+        self.0.state().workspaces.remove(&session);
+    }
+
     /// The machine reboots: everything is gone, and nobody saw it go.
     pub fn reboot(&self) {
         let mut state = self.0.state();
@@ -170,9 +177,9 @@ impl SandboxHost for FakeHost {
     async fn start(
         &self,
         sandbox: SandboxRef,
-        _record: &SessionRecord,
+        start: Start<'_>,
         reporter: Reporter,
-    ) -> Result<(), Failure> {
+    ) -> Result<Found, Failure> {
         let (gate, faults) = self.0.mood();
         gate.pass().await;
         self.0.dawdle(faults).await;
@@ -182,9 +189,10 @@ impl SandboxHost for FakeHost {
             return Err(Failure::new(FailureCode::SandboxStartFailed, "no luck"));
         }
         self.0.come_up(sandbox)?;
+        let found = self.0.found(sandbox, start.completed_runs);
         self.0.connect(sandbox, SpoolPosition::ZERO, reporter);
         gate.pass().await;
-        Ok(())
+        Ok(found)
     }
 
     async fn attach(
@@ -251,21 +259,52 @@ impl SandboxHost for FakeHost {
         .await
     }
 
+    /// Says the command back.
+    async fn exec(
+        &self,
+        sandbox: SandboxRef,
+        request: ExecRequest,
+    ) -> Result<ExecResult, HostError> {
+        let alive = self.call("exec", || self.alive().contains(&sandbox)).await?;
+        if !alive {
+            return Err(HostError { attempted: "exec", detail: "it is not alive".to_owned() });
+        }
+        Ok(ExecResult {
+            end: ExecEnd::Exited(0),
+            stdout: request.command,
+            stderr: String::new(),
+            omitted_bytes: 0,
+        })
+    }
+
+    async fn logs(&self, session: SessionId) -> Result<String, HostError> {
+        self.call("logs", || {
+            let state = self.0.state();
+            let latest = state.sandboxes.range(incarnations(session)).next_back();
+            latest.map(|(name, _)| format!("sandbox {}", name.incarnation)).unwrap_or_default()
+        })
+        .await
+    }
+
+    async fn has_state(&self, session: SessionId) -> Result<bool, HostError> {
+        self.call("look", || self.0.state().workspaces.contains_key(&session)).await
+    }
+
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError> {
         self.call("list", || self.alive()).await
     }
 }
 
 impl World {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mood(&self) -> (Gate, HostFaults) {
+    pub(super) fn mood(&self) -> (Gate, HostFaults) {
         self.mood.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn dawdle(&self, faults: HostFaults) {
+    pub(super) async fn dawdle(&self, faults: HostFaults) {
         if !faults.slowness.is_zero() {
             tokio::time::sleep(self.dice.while_of(faults.slowness)).await;
         }
@@ -277,7 +316,7 @@ impl World {
         }
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(task)
     }
 
@@ -309,7 +348,24 @@ impl World {
         Ok(())
     }
 
-    fn change(&self, name: SandboxRef, change: impl FnOnce(&mut Cell)) {
+    fn found(&self, name: SandboxRef, completed_runs: u32) -> Found {
+        let made_for = *self.state().workspaces.entry(name.session).or_insert(name.incarnation);
+        let (fresh, turns) = (made_for == name.incarnation, completed_runs);
+        match (turns, fresh) {
+            (0, true) => Found::NOTHING,
+            (_, true) => Found { native: Native::Lost, ..Found::NOTHING },
+            (_, false) => Found {
+                workspace: Workspace::Kept,
+                source: Source::Local,
+                files: 1,
+                bytes: 1,
+                native: if turns == 0 { Native::None } else { Native::Intact },
+                turns,
+            },
+        }
+    }
+
+    pub(super) fn change(&self, name: SandboxRef, change: impl FnOnce(&mut Cell)) {
         if let Some(sandbox) = self.state().sandboxes.get_mut(&name)
             && sandbox.death.is_none()
         {
@@ -318,7 +374,7 @@ impl World {
         }
     }
 
-    fn die(&self, name: SandboxRef, death: Death) {
+    pub(super) fn die(&self, name: SandboxRef, death: Death) {
         let mut state = self.state();
         let dead = state.dead_through.entry(name.session).or_default();
         *dead = (*dead).max(name.incarnation);
@@ -380,90 +436,6 @@ impl World {
             }
         }
         let _engine_gone = reporter.gone(Death::Lost).await;
-    }
-
-    fn deliver(self: &Arc<Self>, name: SandboxRef, run: RunId) {
-        let mut fresh = false;
-        self.change(name, |sandbox| fresh = sandbox.known_runs.insert(run));
-        if !fresh {
-            return;
-        }
-        if !self.state().begun.insert(run) {
-            self.state().broken_promises.push(format!("{run} was begun twice"));
-        }
-        self.spawn(Arc::clone(self).act(name, run));
-    }
-
-    /// What an agent does with a prompt.
-    async fn act(self: Arc<Self>, name: SandboxRef, run: RunId) {
-        let things = match self.mood().1.diligence {
-            0 => 1 + self.dice.roll(8),
-            things => things,
-        };
-        self.report(name, run, ReportBody::Begun);
-        for thing in 0..things {
-            let faults = self.mood().1;
-            self.dawdle(faults).await;
-            if !self.may_go_on(name).await {
-                return;
-            }
-            if self.dice.chance(faults.dies) {
-                self.die(name, Death::Killed(9));
-                return;
-            }
-            if self.is_interrupted(name, run) {
-                self.end(name, run, AgentEnding::Interrupted);
-                return;
-            }
-            let round = u32::try_from(1 + thing / 4).unwrap_or(1);
-            let body = match thing % 4 {
-                0 => ReportBody::Phase { phase: Phase::StreamingLlm, round },
-                1 | 2 => ReportBody::TextDelta(format!("{thing} ")),
-                _ => ReportBody::Phase { phase: Phase::ExecutingTools, round },
-            };
-            self.report(name, run, body);
-        }
-        self.dawdle(self.mood().1).await;
-        if self.may_go_on(name).await {
-            self.end(name, run, AgentEnding::Completed(Completion::EndTurn));
-        }
-    }
-
-    fn end(&self, name: SandboxRef, run: RunId, how: AgentEnding) {
-        self.report(name, run, ReportBody::Ended { how, usage: Usage::default() });
-    }
-
-    /// Waits while the sandbox is frozen; says whether it still lives.
-    async fn may_go_on(&self, name: SandboxRef) -> bool {
-        loop {
-            let mut changes = {
-                let state = self.state();
-                let Some(sandbox) = state.sandboxes.get(&name) else { return false };
-                if sandbox.death.is_some() {
-                    return false;
-                }
-                if !sandbox.frozen {
-                    return true;
-                }
-                sandbox.changes.watch()
-            };
-            changes.changed().await;
-        }
-    }
-
-    fn is_interrupted(&self, name: SandboxRef, run: RunId) -> bool {
-        let state = self.state();
-        state.sandboxes.get(&name).is_some_and(|sandbox| sandbox.interrupted.contains(&run))
-    }
-
-    fn report(&self, name: SandboxRef, run: RunId, body: ReportBody) {
-        if let ReportBody::TextDelta(text) = &body {
-            self.state().said.entry(run).or_default().push_str(text);
-        }
-        self.change(name, |sandbox| {
-            sandbox.last_report += 1;
-            sandbox.spool.insert(sandbox.last_report, Report { run, body });
-        });
     }
 }
 

@@ -4,6 +4,7 @@
 //! Everything draws its chances from one seeded [`Dice`], so that on a single-threaded runtime
 //! with paused time the same seed gives the same history.
 
+mod agent;
 mod host;
 mod store;
 

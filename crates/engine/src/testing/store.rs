@@ -10,9 +10,9 @@ use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::LogEntry;
 use ash_core::time::Timestamp;
 use ash_store::{
-    Agent, ApiKey, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession, OutboxTask,
-    PageRequest, Receipt, ReceiptKey, Result, RunRecord, SessionFilter, Store, StoreError,
-    StoredSession, Tenant, UsageFilter, UsageTotals,
+    Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
+    OutboxTask, PageRequest, Receipt, ReceiptKey, Result, RunRecord, SessionFilter, SessionRecord,
+    Store, StoreError, StoredSession, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use async_trait::async_trait;
 
@@ -120,23 +120,28 @@ through_the_line! {
     fn create_tenant(tenant: &Tenant) -> ();
     fn tenant(id: &TenantId) -> Tenant;
     fn tenants() -> Vec<Tenant>;
-    fn create_api_key(key: &ApiKey) -> ();
+    fn create_api_key(key: &ApiKey, receipt: Option<&Receipt>) -> ();
     fn api_key_by_hash(hash: &KeyHash) -> ApiKey;
     fn api_keys(tenant: &TenantId) -> Vec<ApiKey>;
     fn revoke_api_key(tenant: &TenantId, id: ApiKeyId) -> ();
-    fn create_credential(credential: &Credential) -> ();
+    fn create_credential(credential: &Credential, receipt: Option<&Receipt>) -> ();
     fn credential(tenant: &TenantId, id: CredentialId) -> Credential;
     fn credentials(tenant: &TenantId) -> Vec<Credential>;
+    fn touch_credential(tenant: &TenantId, id: CredentialId, at: Timestamp) -> ();
     fn delete_credential(tenant: &TenantId, id: CredentialId) -> ();
     fn deploy_agent(version: &NewAgentVersion) -> Agent;
     fn agent(tenant: &TenantId, name: &AgentName) -> Agent;
     fn agent_version(tenant: &TenantId, name: &AgentName, version: AgentVersion) -> Agent;
+    fn agent_versions(tenant: &TenantId, name: &AgentName) -> Vec<Agent>;
+    fn configure_agent(tenant: &TenantId, name: &AgentName, settings: &Json, at: Timestamp)
+        -> Agent;
     fn agents(tenant: &TenantId) -> Vec<Agent>;
     fn delete_agent(tenant: &TenantId, name: &AgentName) -> Vec<SessionId>;
     fn next_owner() -> Owner;
     fn create_session(session: &NewSession) -> Fence;
     fn claim_session(id: SessionId, owner: Owner) -> Claimed;
     fn commit(commit: &Commit) -> ();
+    fn session_record(id: SessionId) -> SessionRecord;
     fn session(tenant: &TenantId, id: SessionId) -> StoredSession;
     fn sessions(tenant: &TenantId, filter: &SessionFilter, page: &PageRequest)
         -> Vec<StoredSession>;
@@ -146,12 +151,14 @@ through_the_line! {
     fn sandboxed_sessions(after: Option<SessionId>, limit: u32) -> Vec<(SessionId, Incarnation)>;
     fn due_sessions(now: Timestamp, limit: u32) -> Vec<SessionId>;
     fn expected_incarnation(id: SessionId) -> Option<Incarnation>;
+    fn census() -> Census;
     fn events_after(session: SessionId, after: Seq, limit: u32) -> Vec<LogEntry>;
     fn messages_after(session: SessionId, after: Seq, limit: u32) -> Vec<LogEntry>;
     fn run(session: SessionId, run: RunId) -> RunRecord;
     fn runs(session: SessionId, limit: u32) -> Vec<RunRecord>;
     fn prompt(session: SessionId, run: RunId) -> Json;
     fn usage(tenant: &TenantId, filter: &UsageFilter) -> UsageTotals;
+    fn usage_records(tenant: &TenantId, filter: &UsageFilter, limit: u32) -> Vec<UsageRecord>;
     fn receipt(key: &ReceiptKey) -> Option<Receipt>;
     fn purge_receipts(before: Timestamp) -> u64;
     fn claim_outbox(topic: &str, now: Timestamp, leased_until: Timestamp, limit: u32)

@@ -12,10 +12,10 @@ use ash_core::session::{IfRunning, PauseReason, Sandbox, State, Status};
 use ash_core::time::Clock as _;
 use ash_engine::host::SandboxRef;
 use ash_engine::testing::{Gate, StoreFaults};
-use ash_engine::{EngineError, Followed, GapReason};
+use ash_engine::{EngineError, FollowFrom, Followed, GapReason, RequireState};
 use ash_store::Store as _;
 
-use crate::support::{TestEngine, UNHURRIED, create, key, prompt, tenant};
+use crate::support::{TestEngine, UNHURRIED, command, create, key, prompt, tenant};
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_worked_on_from_the_request_to_the_log() {
@@ -101,18 +101,26 @@ async fn another_tenant_s_session_does_not_exist() {
         Err(EngineError::NotFound("session"))
     ));
     for answer in [
-        engine.interrupt(&other, session, None).await,
         engine.pause(&other, session, IfRunning::Freeze).await,
-        engine.resume(&other, session).await,
+        engine.resume(&other, session, RequireState::No).await.map(|back| back.session.session),
         engine.stop(&other, session).await,
         engine.end(&other, session).await,
-        engine.configure(&other, session, create().settings).await,
+        engine.configure(&other, session, |_| panic!("it is not theirs")).await,
         engine.settled(&other, session).await.map(|stored| stored.session),
     ] {
         assert!(matches!(answer, Err(EngineError::NotFound("session"))), "{answer:?}");
     }
     assert!(matches!(
-        engine.follow(&other, session, None).await.map(|_| ()),
+        engine.interrupt(&other, session, None).await,
+        Err(EngineError::NotFound("session"))
+    ));
+    assert!(matches!(engine.logs(&other, session).await, Err(EngineError::NotFound("session"))));
+    assert!(matches!(
+        engine.exec(&other, session, command("true")).await,
+        Err(EngineError::NotFound("session"))
+    ));
+    assert!(matches!(
+        engine.follow(&other, session, FollowFrom::Start).await.map(|_| ()),
         Err(EngineError::NotFound("session"))
     ));
     assert_eq!(world.stored(session).await, before);
@@ -194,7 +202,8 @@ async fn a_cursor_the_log_does_not_hold_is_a_gap_not_a_guess() {
         let cursor = Cursor { epoch: LogEpoch::new(epoch), seq: Seq::new(seq) };
         let engine = world.engine.clone();
         async move {
-            let mut follower = engine.follow(&tenant(), session, Some(cursor)).await.unwrap();
+            let mut follower =
+                engine.follow(&tenant(), session, FollowFrom::Cursor(cursor)).await.unwrap();
             (follower.next().await.unwrap(), follower.next().await.unwrap())
         }
     };
@@ -214,7 +223,7 @@ async fn a_drain_gives_up_what_is_idle_and_leaves_running_turns_to_their_bridges
     let (idle, busy) = (world.session().await, world.session().await);
     let accepted = world.prompt(busy).await.unwrap();
     world.until(busy, "phase").await;
-    let mut follower = world.engine.follow(&tenant(), idle, None).await.unwrap();
+    let mut follower = world.engine.follow(&tenant(), idle, FollowFrom::Start).await.unwrap();
 
     world.engine.drain(Duration::from_secs(4)).await;
     assert_eq!(world.stored(idle).await.status(), Status::Paused);
@@ -243,7 +252,10 @@ async fn an_engine_whose_sessions_were_taken_over_lets_go() {
     let answer = old.end(&tenant(), session).await;
     assert!(answer.is_err_and(|error| error.is_transient()));
     old.closing().await;
-    assert!(matches!(old.resume(&tenant(), session).await, Err(EngineError::Draining)));
+    assert!(matches!(
+        old.resume(&tenant(), session, RequireState::No).await,
+        Err(EngineError::Draining)
+    ));
     assert_eq!(world.stored(session).await, before);
 }
 
@@ -259,7 +271,7 @@ async fn a_defect_in_the_driver_breaks_its_session_and_no_other() {
     assert_eq!(failure.code, FailureCode::Internal);
     world.until_state(unlucky, |s| s.sandbox() == Sandbox::None).await;
     assert_eq!(world.stored(lucky).await.status(), Status::Active);
-    world.engine.resume(&tenant(), unlucky).await.unwrap();
+    world.engine.resume(&tenant(), unlucky, RequireState::No).await.unwrap();
     world.until_state(unlucky, |s| s.status() == Status::Active).await;
 }
 

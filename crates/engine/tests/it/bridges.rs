@@ -13,19 +13,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ash_core::entry::Entry;
-use ash_core::failure::FailureCode;
+use ash_core::failure::{Failure, FailureCode};
 use ash_core::id::{AgentId, SessionId};
 use ash_core::json::Json;
 use ash_core::policy::Policy;
+use ash_core::resume::Workspace;
 use ash_core::run::RunStatus;
 use ash_core::session::{LogEntry, Status};
 use ash_core::time::Clock as _;
-use ash_engine::bridge::{Agent, Egress, EgressGuard, PlainHost, PlainOptions};
+use ash_engine::bridge::{Agent, Describe, Egress, EgressGuard, PlainHost, PlainOptions};
 use ash_engine::host::SandboxRef;
-use ash_engine::{Accepted, Engine, Followed, IdSource, Options, SandboxHost as _, SystemClock};
-use ash_protocol::Limits;
+use ash_engine::{
+    Accepted, Engine, FollowFrom, Followed, IdSource, Options, RequireState, SandboxHost as _,
+    SystemClock,
+};
 use ash_store::memory::MemoryStore;
-use ash_store::{NewAgentVersion, Store};
+use ash_store::{NewAgentVersion, SessionRecord, Store};
+use async_trait::async_trait;
 
 use crate::support::{create, prompt, tenant};
 
@@ -109,16 +113,14 @@ impl World {
     }
 
     async fn with_program(program: &str, policy: Policy) -> Self {
+        Self::described(program, policy, Arc::new(Agent::new("builtin", "none"))).await
+    }
+
+    async fn described(program: &str, policy: Policy, describe: Arc<dyn Describe>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bridge = dir.path().join("bridge");
         std::fs::write(&bridge, format!("#!{}\n{program}", python())).unwrap();
         std::fs::set_permissions(&bridge, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let agent = Agent {
-            runtime: "builtin".to_owned(),
-            model: "none".to_owned(),
-            env: BTreeMap::new(),
-            limits: Limits::default(),
-        };
         let store = Arc::new(MemoryStore::new());
         let owner = store.next_owner().await.unwrap();
         let host = PlainHost::open(PlainOptions {
@@ -126,7 +128,7 @@ impl World {
             bridge,
             owner,
             orphan_ttl: Duration::from_secs(60),
-            describe: Arc::new(move |_| agent.clone()),
+            describe,
             environment: BTreeMap::new(),
             egress: Arc::new(NoModel),
         })
@@ -137,6 +139,8 @@ impl World {
             name: "coder".parse().unwrap(),
             definition: Json::of("an agent").unwrap(),
             at: SystemClock.now(),
+            receipt: None,
+            settings: None,
         };
         store.deploy_agent(&agent).await.unwrap();
         let engine = Engine::start(Options {
@@ -162,7 +166,7 @@ impl World {
     }
 
     async fn log(&self, session: SessionId, until: &str) -> Vec<LogEntry> {
-        let mut follower = self.engine.follow(&tenant(), session, None).await.unwrap();
+        let mut follower = self.engine.follow(&tenant(), session, FollowFrom::Start).await.unwrap();
         let mut log = Vec::new();
         loop {
             match follower.next().await.unwrap() {
@@ -223,6 +227,42 @@ async fn a_well_behaved_bridge_is_heard_to_the_end() {
     assert_eq!(text(&log), "hello");
     let run = world.store.run(session, accepted.run).await.unwrap();
     assert_eq!(run.status, RunStatus::Completed);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_a_bridge_says_of_itself_is_there_until_the_next_one_starts() {
+    let says = "print(f'here is {os.getpid()}', file=sys.stderr, flush=True)\ngreet(); rest()";
+    let world = World::with(says).await;
+    let session = world.session().await;
+    world.log(session, "session_active").await;
+    let first = world.engine.logs(&tenant(), session).await.unwrap();
+    assert!(first.starts_with("here is "), "{first:?}");
+    world.engine.stop(&tenant(), session).await.unwrap();
+    world.log(session, "session_stopped").await;
+    assert_eq!(world.engine.logs(&tenant(), session).await.unwrap(), first);
+    let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
+    assert_eq!(back.receipt.unwrap().workspace, Workspace::Kept);
+    assert_ne!(world.engine.logs(&tenant(), session).await.unwrap(), first);
+    world.end().await;
+}
+
+struct Nobody;
+
+#[async_trait]
+impl Describe for Nobody {
+    async fn describe(&self, _record: &SessionRecord) -> Result<Agent, Failure> {
+        Err(Failure::new(FailureCode::SandboxStartFailed, "its agent cannot be read"))
+    }
+}
+
+#[tokio::test]
+async fn a_session_whose_agent_cannot_be_described_says_why_it_does_not_start() {
+    let world = World::described("", Policy::default(), Arc::new(Nobody)).await;
+    let session = world.session().await;
+    let log = world.log(session, "session_failed").await;
+    assert_eq!(failure(&log).1, "its agent cannot be read");
+    assert!(!world.host.workspace(session).exists());
     world.end().await;
 }
 

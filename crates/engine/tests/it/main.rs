@@ -4,7 +4,9 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it wants to see")]
 
 mod adversity;
+mod agents;
 mod behaviour;
 mod bridges;
+mod coming_back;
 mod simulation;
 mod support;

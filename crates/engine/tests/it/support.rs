@@ -12,9 +12,10 @@ use ash_core::session::{IfBusy, Session, Wake};
 use ash_core::time::Clock as _;
 use ash_engine::testing::{Dice, FakeHost, FlakyStore, Gate, HostFaults, StoreFaults, TestClock};
 use ash_engine::{
-    Accepted, CreateSession, Engine, EngineError, Followed, IdSource, Idempotency, Options,
-    SendPrompt,
+    Accepted, CreateSession, Engine, EngineError, FollowFrom, Followed, IdSource, Idempotency,
+    Options, SendPrompt,
 };
+use ash_protocol::ExecRequest;
 use ash_store::memory::MemoryStore;
 use ash_store::{NewAgentVersion, ReceiptKey, Settings, Store};
 
@@ -54,6 +55,8 @@ impl TestEngine {
             name: "coder".parse().unwrap(),
             definition: Json::of("an agent").unwrap(),
             at: clock.now(),
+            receipt: None,
+            settings: None,
         };
         store.deploy_agent(&agent).await.unwrap();
         let engine = engine(&store, &line, &host, &clock).await;
@@ -91,7 +94,7 @@ impl TestEngine {
 
     /// Follows the log until an entry of this kind, and returns the kinds seen.
     pub(crate) async fn until(&self, session: SessionId, kind: &str) -> Vec<&'static str> {
-        let mut follower = self.engine.follow(&tenant(), session, None).await.unwrap();
+        let mut follower = self.engine.follow(&tenant(), session, FollowFrom::Start).await.unwrap();
         let mut kinds = Vec::new();
         loop {
             match follower.next().await.unwrap() {
@@ -155,7 +158,7 @@ pub(crate) fn create() -> CreateSession {
         config: Json::of("none").unwrap(),
     };
     let agent = "coder".parse().unwrap();
-    CreateSession { tenant: tenant(), agent, settings, time_to_live: None }
+    CreateSession { tenant: tenant(), agent, settings, time_to_live: None, idle_timeout: None }
 }
 
 pub(crate) fn prompt() -> SendPrompt {
@@ -165,6 +168,11 @@ pub(crate) fn prompt() -> SendPrompt {
         wake: Wake::SystemPaused,
         timeout: None,
     }
+}
+
+pub(crate) fn command(command: &str) -> ExecRequest {
+    let (timeout_ms, max_output_bytes) = (1_000, 100);
+    ExecRequest { command: command.to_owned(), cwd: None, timeout_ms, max_output_bytes }
 }
 
 pub(crate) fn key(name: &str, body: u8) -> Idempotency {

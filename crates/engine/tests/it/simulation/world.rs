@@ -14,13 +14,15 @@ use ash_core::time::Clock as _;
 use ash_engine::signal::{Signal, Watcher};
 use ash_engine::testing::{Dice, FakeHost, FlakyStore, Gate, HostFaults, StoreFaults, TestClock};
 use ash_engine::{
-    CreateSession, Engine, EngineError, Followed, IdSource, Idempotency, Options, SendPrompt,
+    CreateSession, Engine, EngineError, FollowFrom, Followed, IdSource, Idempotency, Options,
+    RequireState, SendPrompt,
 };
 use ash_store::memory::MemoryStore;
 use ash_store::{NewAgentVersion, ReceiptKey, Settings, Store};
 use tokio::task::JoinSet;
 
 use super::check;
+use crate::support::command;
 
 /// What happens in a simulation.
 #[derive(Clone, Debug)]
@@ -206,6 +208,8 @@ impl World {
             name: "coder".parse().unwrap(),
             definition: Json::of("an agent").unwrap(),
             at: now,
+            receipt: None,
+            settings: None,
         };
         self.store.deploy_agent(&agent).await.unwrap();
     }
@@ -274,7 +278,7 @@ impl Client {
         followers.spawn(self.follower(session).follow());
         for _ in 0..wishes {
             tokio::time::sleep(self.dice.while_of(Duration::from_secs(8))).await;
-            match self.dice.roll(18) {
+            match self.dice.roll(19) {
                 0..=7 => self.prompt(session).await,
                 8 => self.ask(|e, t| async move { e.interrupt(&t, session, None).await }).await,
                 9 => {
@@ -285,7 +289,10 @@ impl Client {
                     };
                     self.ask(|e, t| async move { e.pause(&t, session, how).await }).await;
                 }
-                10 | 11 => self.ask(|e, t| async move { e.resume(&t, session).await }).await,
+                10 | 11 => {
+                    self.ask(|e, t| async move { e.resume(&t, session, RequireState::No).await })
+                        .await;
+                }
                 12 => self.ask(|e, t| async move { e.stop(&t, session).await }).await,
                 13 => {
                     self.ask(|e, _| async move { e.evict(session, PauseReason::Evicted).await })
@@ -299,9 +306,14 @@ impl Client {
                     let settings = settings();
                     let set = |e: Engine, t| {
                         let settings = settings.clone();
-                        async move { e.configure(&t, session, settings).await }
+                        async move { e.configure(&t, session, move |now| *now = settings).await }
                     };
                     self.ask(set).await;
+                }
+                17 => {
+                    let exec =
+                        |e: Engine, t| async move { e.exec(&t, session, command("true")).await };
+                    self.ask(exec).await;
                 }
                 14 => {
                     self.ask(|e, t| async move { e.end(&t, session).await }).await;
@@ -325,6 +337,7 @@ impl Client {
             agent: "coder".parse().unwrap(),
             settings: settings(),
             time_to_live: self.dice.chance(100).then(|| Duration::from_secs(60)),
+            idle_timeout: None,
         };
         let created = self
             .insist(|engine, _| {
@@ -367,7 +380,7 @@ impl Client {
         act: impl Fn(Engine, TenantId) -> F,
     ) {
         match self.insist(act).await {
-            Ok(_) | Err(EngineError::Refused(_)) => {}
+            Ok(_) | Err(EngineError::Refused(_) | EngineError::Failed(_)) => {}
             Err(error) => panic!("a request was answered with {error}"),
         }
     }
@@ -445,7 +458,8 @@ impl Reader {
     }
 
     async fn read(&mut self, engine: &Engine) {
-        let Ok(mut follower) = engine.follow(&self.tenant, self.session, self.cursor).await else {
+        let from = self.cursor.map_or(FollowFrom::Start, FollowFrom::Cursor);
+        let Ok(mut follower) = engine.follow(&self.tenant, self.session, from).await else {
             return;
         };
         loop {

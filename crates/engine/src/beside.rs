@@ -1,0 +1,152 @@
+//! What is asked of a session beside its conversation: the end of a run, a command in its sandbox,
+//! what its sandbox had to say.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use ash_core::id::{RunId, SessionId, TenantId};
+use ash_core::number::Seq;
+use ash_core::refusal::Refusal;
+use ash_core::session::{Request, Sandbox, Status};
+use ash_protocol::{ExecRequest, ExecResult};
+use ash_store::RunRecord;
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::host::SandboxRef;
+use crate::registry::{Decided, Want};
+
+impl Engine {
+    /// Ends a run early: the named one, or else the current one, or else the next in the queue.
+    /// Waits until it has ended. A run that is frozen ends when it is thawed: it is returned as
+    /// it stands.
+    pub async fn interrupt(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        run: Option<RunId>,
+    ) -> Result<RunRecord, EngineError> {
+        let mut news = self.shared.bus.subscribe(session);
+        let Decided { session: decided, before } =
+            self.decide(tenant, session, Request::Interrupt { run }).await?;
+        let run = match (run, decided.current_run()) {
+            (Some(run), _) => run,
+            (None, Some(current)) => current.id,
+            (None, None) => self.withdrawn_after(session, before).await?,
+        };
+        loop {
+            let closing = news.head().closing;
+            let stored = self.shared.store.session(tenant, session).await?.session;
+            let record = self.shared.store.run(session, run).await?;
+            if record.status.is_terminal() || stored.status() == Status::Paused {
+                return Ok(record);
+            }
+            if closing {
+                return Err(EngineError::Draining);
+            }
+            // The end of a run is an entry of the log.
+            news.changed().await;
+        }
+    }
+
+    /// Runs a command beside the agent, which counts as use of the session.
+    pub async fn exec(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        request: ExecRequest,
+    ) -> Result<ExecResult, EngineError> {
+        let sandbox = loop {
+            let Decided { session: decided, before } =
+                self.decide(tenant, session, Request::Use).await?;
+            match decided.sandbox() {
+                Sandbox::Live => {
+                    break SandboxRef { session, incarnation: decided.incarnation() };
+                }
+                Sandbox::Thawing { since: Some(_), .. } => {
+                    self.back(tenant, session, before).await?;
+                }
+                Sandbox::Thawing { since: None, .. }
+                | Sandbox::None
+                | Sandbox::Starting { .. }
+                | Sandbox::Freezing { .. }
+                | Sandbox::Frozen { .. }
+                | Sandbox::Stopping { .. } => {
+                    return Err(Refusal::NotActive(decided.status()).into());
+                }
+            }
+        };
+        let _place = self.shared.commands.begin(session).ok_or(EngineError::Overloaded)?;
+        match self.shared.host.exec(sandbox, request).await {
+            Ok(result) => Ok(result),
+            Err(error) => {
+                // Most likely the sandbox was paused or stopped with the command.
+                let now = self.shared.store.session(tenant, session).await?.session;
+                if now.sandbox() == Sandbox::Live && now.incarnation() == sandbox.incarnation {
+                    return Err(EngineError::Unavailable(error.into()));
+                }
+                Err(Refusal::NotActive(now.status()).into())
+            }
+        }
+    }
+
+    /// What the session's current or last sandbox had to say about itself: the end of it, if it
+    /// was much; empty, if there is nothing.
+    pub async fn logs(&self, tenant: &TenantId, session: SessionId) -> Result<String, EngineError> {
+        self.shared.store.session(tenant, session).await?;
+        let logs = self.shared.host.logs(session).await;
+        logs.map_err(|error| EngineError::Unavailable(error.into()))
+    }
+
+    /// The run that the decision after `before` took from the queue: its end is all it logged.
+    async fn withdrawn_after(&self, session: SessionId, before: Seq) -> Result<RunId, EngineError> {
+        let entries = self.shared.store.events_after(session, before, 1).await?;
+        let run = entries.first().and_then(|entry| entry.entry.run());
+        run.ok_or_else(|| EngineError::Damaged("an interrupt left no trace in the log".into()))
+    }
+
+    async fn decide(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        request: Request,
+    ) -> Result<Decided, EngineError> {
+        self.visible(tenant, session).await?;
+        self.registry.request(session, Want::Decide { request, receipt: None }).await
+    }
+}
+
+/// How many commands may run beside one agent.
+const MAX_COMMANDS: usize = 16;
+
+/// The commands that run now.
+#[derive(Default)]
+pub(crate) struct Commands(Mutex<BTreeMap<SessionId, usize>>);
+
+/// One of them, until it is dropped.
+pub(crate) struct Place<'a>(&'a Commands, SessionId);
+
+impl Commands {
+    /// Takes a place for a command; nothing, if all are taken.
+    fn begin(&self, session: SessionId) -> Option<Place<'_>> {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = running.entry(session).or_default();
+        if *count >= MAX_COMMANDS {
+            return None;
+        }
+        *count += 1;
+        Some(Place(self, session))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut running = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = running.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.1);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How a sandbox that is only a process tree comes up.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ash_core::failure::{Death, Failure};
+use ash_core::id::SessionId;
+use ash_core::number::SpoolPosition;
+use ash_core::resume::{Found, Native};
+use ash_protocol::{Ask, Config};
+use serde_json::value::RawValue;
+use tokio::process::Command;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::connection::{ConnectError, Connection};
+use super::files::{Begin, Life};
+use super::options::Agent;
+use super::plain::{ANSWER_TIMEOUT, ChildOfOurs, Inner};
+use super::word::{death_by, done, failed, is_harmless, start_failed};
+use super::workspace;
+use crate::host::{HostError, Reporter, SandboxRef, Start};
+
+/// How long to wait between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What an agent is told whose own record of the conversation was lost.
+const FORGOTTEN: &str = "The record of your earlier conversation in this session was lost; only the \
+    files in the workspace are what you left. Say so if the person refers to something that you \
+    cannot know, and look at the files before you go on.";
+
+/// An agent that knows that it has forgotten.
+fn forgetful(agent: Agent) -> Agent {
+    let system_prompt = match &agent.system_prompt {
+        Some(said) => format!("{said}\n\n{FORGOTTEN}"),
+        None => FORGOTTEN.to_owned(),
+    };
+    Agent { system_prompt: Some(system_prompt), ..agent }
+}
+
+impl Inner {
+    /// Starts a sandbox, or finds it already up, and connects to it.
+    pub(super) async fn start(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+        start: Start<'_>,
+        reporter: Reporter,
+    ) -> Result<Found, Failure> {
+        let agent = self.options.describe.describe(start.record).await?;
+        self.clear_before(sandbox).await.map_err(start_failed)?;
+        let found = self.prepare(sandbox, start, agent.seed.clone()).await?;
+        self.launch(sandbox)?;
+        let connection = self.first_connection(sandbox).await?;
+        let configured = connection.welcome.configured;
+        self.pump(sandbox, connection, SpoolPosition::ZERO, reporter).map_err(start_failed)?;
+        if !configured {
+            let agent = if found.native == Native::Lost { forgetful(agent) } else { agent };
+            let config = Box::new(self.config(sandbox.session, agent)?);
+            let asked = self.ask(sandbox, Ask::Configure(config), ANSWER_TIMEOUT).await;
+            done("configure a sandbox", asked.map_err(start_failed)?).map_err(start_failed)?;
+        }
+        Ok(found)
+    }
+
+    /// Sees to it that there is a workspace, and looks at what is there.
+    async fn prepare(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+        start: Start<'_>,
+        seed: Option<PathBuf>,
+    ) -> Result<Found, Failure> {
+        let host = Arc::clone(self);
+        let (transcript, completed_runs) = (start.transcript.cloned(), start.completed_runs);
+        // It reads as many files as the agent has made.
+        let prepared = tokio::task::spawn_blocking(move || {
+            let (seed, transcript) = (seed.as_deref(), transcript.as_ref());
+            workspace::prepare(&host.files, sandbox, seed, transcript, completed_runs)
+        });
+        prepared.await.map_err(start_failed)?.map_err(start_failed)
+    }
+
+    fn config(&self, session: SessionId, agent: Agent) -> Result<Config, Failure> {
+        let mcp_servers = match agent.mcp_servers {
+            Some(servers) => {
+                Some(RawValue::from_string(servers.get().to_owned()).map_err(start_failed)?)
+            }
+            None => None,
+        };
+        Ok(Config {
+            runtime: agent.runtime,
+            workspace: self.files.workspace(session),
+            home: self.files.home(session),
+            env: agent.env,
+            model: agent.model,
+            limits: agent.limits,
+            system_prompt: agent.system_prompt,
+            mcp_servers,
+            allowed_tools: agent.allowed_tools,
+            disallowed_tools: agent.disallowed_tools,
+            orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Makes sure that nothing of an earlier sandbox of the session runs.
+    async fn clear_before(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
+        let all =
+            self.files.of(sandbox.session).map_err(|error| failed("find sandboxes", error))?;
+        if all.iter().any(|other| *other > sandbox) {
+            return Err(failed("start a sandbox", "a later one has been started already"));
+        }
+        for other in all.into_iter().filter(|other| *other < sandbox) {
+            self.kill(other).await?;
+            self.forget(other);
+            self.files.forget(other).map_err(|error| failed("forget a sandbox", error))?;
+        }
+        Ok(())
+    }
+
+    /// Starts the bridge, unless it runs already.
+    fn launch(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), Failure> {
+        // Held so that a stop is either seen here, or sees what is started here.
+        let mut state = self.state();
+        let stopped = state.stopped_through.get(&sandbox.session).copied().unwrap_or_default();
+        if sandbox.incarnation <= stopped {
+            return Err(start_failed("it was stopped before it was started"));
+        }
+        match self.files.begin(sandbox).map_err(start_failed)? {
+            Begin::Taken(Life::Alive(_)) => Ok(()),
+            Begin::Taken(Life::Dead | Life::Unborn) => Err(start_failed("it has lived already")),
+            Begin::Locked(spool) => {
+                let control = self.files.bind(sandbox).map_err(start_failed)?;
+                let log = self.files.log(sandbox).map_err(start_failed)?;
+                let mut child = Command::new(&self.options.bridge)
+                    .env_clear()
+                    .envs(self.options.environment.iter().filter(|(name, _)| is_harmless(name)))
+                    .env("HOME", self.files.home(sandbox.session))
+                    .current_dir("/")
+                    .stdin(Stdio::from(OwnedFd::from(control)))
+                    .stdout(Stdio::from(spool))
+                    .stderr(Stdio::from(log))
+                    .spawn()
+                    .map_err(|error| {
+                        let bridge = self.options.bridge.display();
+                        start_failed(format!("{bridge} could not be run: {error}"))
+                    })?;
+                let (exit, death) = watch::channel(None);
+                state.children.insert(sandbox, ChildOfOurs { pid: child.id(), death });
+                self.tasks.spawn(async move {
+                    let death = child.wait().await.map_or(Death::Unseen, death_by);
+                    let _nobody_asks = exit.send(Some(death));
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Connects to a bridge that is coming up.
+    async fn first_connection(&self, sandbox: SandboxRef) -> Result<Connection, Failure> {
+        loop {
+            let error = match self.connect(sandbox, 0).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            match self.files.life(sandbox) {
+                Ok(Life::Alive(_)) if matches!(error, ConnectError::Unreachable(_)) => {
+                    sleep(LOOK).await;
+                }
+                Ok(Life::Alive(_)) => return Err(start_failed(error)),
+                Ok(Life::Dead | Life::Unborn) => {
+                    let death = self.death_of(sandbox).await.unwrap_or(Death::Unseen);
+                    return Err(start_failed(death.failure().message));
+                }
+                Err(error) => return Err(start_failed(error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The files that an agent works on: found where they were left, or made anew.
+//!
+//! A fresh workspace appears whole or not at all: it is made beside its place, synced, and renamed.
+//! So whatever is found there later was there in full, and has been in use.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+
+use ash_core::resume::{Found, Native, Source, Transcript, Workspace};
+use rustix::fs::syncfs;
+
+use super::files::{Files, Life};
+use super::transcript::{set_aside, verify};
+use crate::host::SandboxRef;
+
+/// How many files are counted at most: an agent must not be able to make its own start take for
+/// ever.
+const MAX_COUNTED: u64 = 1_000_000;
+
+/// Sees to it that a sandbox has a workspace, and says what was found. Nothing of the session may
+/// run, unless it is the sandbox itself.
+pub(super) fn prepare(
+    files: &Files,
+    sandbox: SandboxRef,
+    seed: Option<&Path>,
+    transcript: Option<&Transcript>,
+    completed_runs: u32,
+) -> io::Result<Found> {
+    let session = sandbox.session;
+    let _one_at_a_time = files.making(session);
+    files.make_directories(session)?;
+    let home = files.home(session);
+    let (native, turns) = verify(&home, transcript, completed_runs);
+    // A record that is not what the log says is not to be believed by anybody. Whoever is alive has
+    // begun another one.
+    if native == Native::Lost && matches!(files.life(sandbox)?, Life::Unborn) {
+        set_aside(&home, sandbox.incarnation).map_err(|error| named(&home, error))?;
+    }
+    if make(files, sandbox, seed)? == Workspace::Fresh {
+        return Ok(Found { native, turns, ..Found::NOTHING });
+    }
+    let (count, bytes) = survey(&files.workspace(session));
+    let (workspace, source) = (Workspace::Kept, Source::Local);
+    Ok(Found { workspace, source, files: count, bytes, native, turns })
+}
+
+/// Makes a workspace, unless there is one. One that was made for this very sandbox is fresh, also
+/// when its start is made again.
+fn make(files: &Files, sandbox: SandboxRef, seed: Option<&Path>) -> io::Result<Workspace> {
+    let place = files.workspace(sandbox.session);
+    let mark = files.fresh_mark(sandbox);
+    match fs::symlink_metadata(&place) {
+        Ok(found) if found.is_dir() => {
+            return Ok(if mark.try_exists()? { Workspace::Fresh } else { Workspace::Kept });
+        }
+        Ok(_) => return Err(named(&place, io::Error::other("it is no directory"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(named(&place, error)),
+    }
+    let new = place.with_extension("new");
+    match fs::remove_dir_all(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(&new, error)),
+        _ => {}
+    }
+    directory(&new)?;
+    // Before there is a workspace, so that no crash makes a fresh one look like one that was kept.
+    OpenOptions::new().create(true).append(true).mode(0o600).open(&mark)?;
+    if let Some(seed) = seed {
+        copy(seed, &new)?;
+        // Once for all of it: thousands of small files would take seconds one by one.
+        syncfs(File::open(&new)?)?;
+    }
+    fs::rename(&new, &place).map_err(|error| named(&place, error))?;
+    Ok(Workspace::Fresh)
+}
+
+/// Copies what is in a directory into another one. Whoever owns the copy may always change it.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from).map_err(|error| named(from, error))? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let about = |error| named(&source, error);
+        let kind = entry.file_type().map_err(about)?;
+        if kind.is_symlink() {
+            symlink(fs::read_link(&source).map_err(about)?, &target).map_err(about)?;
+            continue;
+        }
+        let mode = entry.metadata().map_err(about)?.permissions().mode() & 0o777;
+        if kind.is_dir() {
+            directory(&target)?;
+            copy(&source, &target)?;
+            fs::set_permissions(&target, Permissions::from_mode(mode | 0o700)).map_err(about)?;
+        } else if kind.is_file() {
+            fs::copy(&source, &target).map_err(about)?;
+            fs::set_permissions(&target, Permissions::from_mode(mode | 0o600)).map_err(about)?;
+        } else {
+            return Err(about(io::Error::other("it is neither a file, a directory nor a link")));
+        }
+    }
+    Ok(())
+}
+
+/// How many files are below a directory, and how large they are together. What cannot be read is
+/// passed over; links are not followed.
+fn survey(root: &Path) -> (u64, u64) {
+    let (mut count, mut bytes) = (0_u64, 0_u64);
+    let mut rest = vec![root.to_owned()];
+    while let Some(directory) = rest.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            if found.is_dir() {
+                rest.push(entry.path());
+                continue;
+            }
+            count += 1;
+            bytes = bytes.saturating_add(found.len());
+            if count >= MAX_COUNTED {
+                return (count, bytes);
+            }
+        }
+    }
+    (count, bytes)
+}
+
+fn directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path).map_err(|error| named(path, error))
+}
+
+/// Names what an error is about, and not where on this machine it lies: clients are told.
+fn named(path: &Path, error: io::Error) -> io::Error {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod test {
+    use ash_core::number::Incarnation;
+    use ash_core::resume::Native;
+
+    use super::*;
+
+    fn sandbox(number: u32) -> SandboxRef {
+        let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+        SandboxRef { session, incarnation: Incarnation::new(number) }
+    }
+
+    fn seed(root: &Path) -> std::path::PathBuf {
+        let seed = root.join("seed");
+        fs::create_dir_all(seed.join("src/deep")).unwrap();
+        fs::write(seed.join("CLAUDE.md"), "be kind").unwrap();
+        fs::write(seed.join("src/deep/run.sh"), "true").unwrap();
+        fs::set_permissions(seed.join("CLAUDE.md"), Permissions::from_mode(0o444)).unwrap();
+        fs::set_permissions(seed.join("src/deep/run.sh"), Permissions::from_mode(0o555)).unwrap();
+        fs::set_permissions(seed.join("src/deep"), Permissions::from_mode(0o555)).unwrap();
+        symlink("CLAUDE.md", seed.join("link")).unwrap();
+        symlink("/nowhere", seed.join("src/dangling")).unwrap();
+        seed
+    }
+
+    #[test]
+    fn a_fresh_workspace_begins_with_its_seed_and_is_the_agent_s_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(&dir.path().join("data")).unwrap();
+        let seed = seed(dir.path());
+        let found = prepare(&files, sandbox(1), Some(&seed), None, 0).unwrap();
+        assert_eq!(found, Found::NOTHING);
+        let place = files.workspace(sandbox(1).session);
+        assert_eq!(fs::read_to_string(place.join("link")).unwrap(), "be kind");
+        assert_eq!(fs::read_link(place.join("src/dangling")).unwrap(), Path::new("/nowhere"));
+        let mode =
+            |name: &str| fs::metadata(place.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("CLAUDE.md"), mode("src/deep/run.sh")), (0o644, 0o755));
+        fs::write(place.join("CLAUDE.md"), "be brief").unwrap();
+        fs::write(place.join("src/deep/new"), "").unwrap();
+        assert_eq!(fs::read_to_string(seed.join("CLAUDE.md")).unwrap(), "be kind");
+    }
+
+    #[test]
+    fn a_workspace_is_kept_and_counted_by_the_next_start_and_fresh_for_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(dir.path()).unwrap();
+        for _again in 0..2 {
+            assert_eq!(prepare(&files, sandbox(1), None, None, 0).unwrap(), Found::NOTHING);
+        }
+        let place = files.workspace(sandbox(1).session);
+        fs::create_dir(place.join("dir")).unwrap();
+        fs::write(place.join("dir/a"), "abc").unwrap();
+        symlink("/", place.join("everything")).unwrap();
+        files.bury(sandbox(1)).unwrap();
+        let found = prepare(&files, sandbox(2), None, None, 0).unwrap();
+        assert_eq!((found.workspace, found.source), (Workspace::Kept, Source::Local));
+        assert_eq!((found.files, found.bytes, found.native), (2, 4, Native::None));
+    }
+
+    #[test]
+    fn what_a_crash_left_half_made_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(&dir.path().join("data")).unwrap();
+        let seed = seed(dir.path());
+        let place = files.workspace(sandbox(1).session);
+        fs::create_dir_all(place.with_extension("new").join("half")).unwrap();
+        let found = prepare(&files, sandbox(1), Some(&seed), None, 0).unwrap();
+        assert_eq!(found.workspace, Workspace::Fresh);
+        assert!(!place.join("half").exists() && place.join("CLAUDE.md").exists());
+    }
+
+    #[test]
+    fn a_seed_that_is_gone_makes_no_workspace() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(&dir.path().join("data")).unwrap();
+        let gone = dir.path().join("gone");
+        let error = prepare(&files, sandbox(1), Some(&gone), None, 0).unwrap_err();
+        assert!(error.to_string().contains("gone"), "{error}");
+        assert!(!files.workspace(sandbox(1).session).exists());
+    }
+}

@@ -1,0 +1,98 @@
+//! What an engine counts, for whoever watches over it. Never by session: a label is kept for ever.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ash_core::entry::{Entry, ResumePath};
+use ash_core::run::{Outcome, Phase};
+use ash_core::session::LogEntry;
+
+/// Counts what happened. What is only of interest to a dashboard goes through the `metrics` facade.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    warm: AtomicU64,
+    cold: AtomicU64,
+}
+
+/// How often sessions came back since the engine started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resumes {
+    /// In the same sandbox.
+    pub warm: u64,
+    /// In a new one.
+    pub cold: u64,
+}
+
+impl Counts {
+    pub(crate) fn resumes(&self) -> Resumes {
+        Resumes { warm: self.warm.load(Ordering::Relaxed), cold: self.cold.load(Ordering::Relaxed) }
+    }
+
+    /// A commit took so long, and says this.
+    pub(crate) fn committed(&self, took: Duration, entries: &[LogEntry]) {
+        metrics::histogram!("ash_event_commit_seconds").record(took);
+        let mut phase = None;
+        for LogEntry { entry, .. } in entries {
+            match entry {
+                Entry::Phase { phase: now, .. } => phase = Some(*now),
+                Entry::SessionResumed { path, receipt, .. } => {
+                    let counter = match path {
+                        ResumePath::Warm => &self.warm,
+                        ResumePath::Cold => &self.cold,
+                    };
+                    counter.fetch_add(1, Ordering::Relaxed);
+                    metrics::counter!("ash_resume_total", "path" => path.as_str()).increment(1);
+                    let source = receipt.as_ref().and_then(|receipt| receipt.source);
+                    let source = source.map_or("none", ash_core::resume::Source::as_str);
+                    if *path == ResumePath::Cold {
+                        metrics::counter!("ash_resume_cold_total", "source" => source).increment(1);
+                    }
+                    if let Some(receipt) = receipt {
+                        let labels = [("path", path.as_str()), ("source", source)];
+                        let took = Duration::from_micros(receipt.duration_micros);
+                        metrics::histogram!("ash_resume_seconds", &labels).record(took);
+                    }
+                }
+                Entry::RunEnded { outcome, .. } => {
+                    let name = outcome.status().as_str();
+                    metrics::counter!("ash_runs_total", "outcome" => name).increment(1);
+                    if let Outcome::Interrupted(_) = outcome {
+                        let phase = phase.map_or("unknown", Phase::as_str);
+                        metrics::counter!("ash_interrupted_runs_total", "phase" => phase)
+                            .increment(1);
+                    }
+                }
+                Entry::SessionCreated
+                | Entry::SessionActive { .. }
+                | Entry::SessionPaused { .. }
+                | Entry::SessionWaking
+                | Entry::ContextLost { .. }
+                | Entry::SessionStopped
+                | Entry::SessionFailed { .. }
+                | Entry::SessionEnded { .. }
+                | Entry::Rewound { .. }
+                | Entry::Prompt { .. }
+                | Entry::RunStarted { .. }
+                | Entry::RunRetry { .. }
+                | Entry::RunCancelling { .. }
+                | Entry::TextDelta { .. }
+                | Entry::ThinkingDelta { .. }
+                | Entry::Message { .. }
+                | Entry::Output { .. }
+                | Entry::ReportTooLarge { .. }
+                | Entry::RunError { .. }
+                | Entry::ReportsLost { .. } => {}
+            }
+        }
+    }
+
+    /// A write was turned down: another owner has the session.
+    pub(crate) fn fenced(&self) {
+        metrics::counter!("ash_fenced_writes_total").increment(1);
+    }
+
+    /// A sandbox took so long to come up.
+    pub(crate) fn started(&self, took: Duration) {
+        metrics::histogram!("ash_sandbox_start_seconds").record(took);
+    }
+}
