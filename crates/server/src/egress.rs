@@ -10,8 +10,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ash_core::id::SessionId;
 use ash_engine::bridge::{Egress, EgressGuard};
 use ash_engine::host::SandboxRef;
+use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -90,15 +92,26 @@ pub struct Upstream {
     pub key: Option<ModelKey>,
 }
 
+/// Knows which sessions have a key of their own.
+#[async_trait]
+pub trait SessionKeys: Send + Sync + 'static {
+    /// The key that a session's requests are made with, if it is not the server's. An error is a
+    /// sentence for whoever asked: it has no key then, not another one.
+    async fn key(&self, session: SessionId) -> Result<Option<ModelKey>, String>;
+}
+
 /// Accepts what sandboxes ask of the model.
 #[derive(Clone)]
 pub struct ModelProxy {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     client: reqwest::Client,
     upstream: Upstream,
+    keys: Option<Arc<dyn SessionKeys>>,
+}
+
+/// The proxy of one sandbox.
+struct Door {
+    proxy: ModelProxy,
+    sandbox: SandboxRef,
 }
 
 impl ModelProxy {
@@ -111,7 +124,23 @@ impl ModelProxy {
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build()?;
-        Ok(Self { shared: Arc::new(Shared { client, upstream }) })
+        Ok(Self { client, upstream, keys: None })
+    }
+
+    /// Lets sessions have keys of their own.
+    #[must_use]
+    pub fn with_keys(self, keys: Arc<dyn SessionKeys>) -> Self {
+        Self { keys: Some(keys), ..self }
+    }
+
+    /// The key that a session's requests are made with.
+    async fn key(&self, session: SessionId) -> Result<ModelKey, String> {
+        let own = match &self.keys {
+            Some(keys) => keys.key(session).await?,
+            None => None,
+        };
+        own.or_else(|| self.upstream.key.clone())
+            .ok_or_else(|| "the server has no key for the model: set ANTHROPIC_API_KEY".to_owned())
     }
 }
 
@@ -120,14 +149,15 @@ impl Egress for ModelProxy {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(sandbox, listener, Arc::clone(&self.shared)));
+        tasks.spawn(accept(listener, Door { proxy: self.clone(), sandbox }));
         // Dropped with its guard, a set ends its tasks.
         Ok(Box::new(Mutex::new(tasks)))
     }
 }
 
-async fn accept(sandbox: SandboxRef, listener: tokio::net::TcpListener, shared: Arc<Shared>) {
-    let router = Router::new().fallback(forward).with_state(shared);
+async fn accept(listener: tokio::net::TcpListener, door: Door) {
+    let sandbox = door.sandbox;
+    let router = Router::new().fallback(forward).with_state(Arc::new(door));
     // Dropped with this task: when nobody serves the sandbox any more, what was under way is cut,
     // and the agent repeats it.
     let mut connections = JoinSet::new();
@@ -163,25 +193,28 @@ async fn accept(sandbox: SandboxRef, listener: tokio::net::TcpListener, shared: 
 }
 
 /// Passes one request on.
-async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn forward(State(door): State<Arc<Door>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
     if !ROUTES.iter().any(|(method, route)| *method == parts.method && *route == path) {
         let message = format!("{} {path} is not open to a sandbox", parts.method);
         return refusal(StatusCode::FORBIDDEN, "permission_error", &message);
     }
-    let Some(ModelKey(key)) = &shared.upstream.key else {
-        let message = "the server has no key for the model: set ANTHROPIC_API_KEY";
-        return refusal(StatusCode::UNAUTHORIZED, "authentication_error", message);
+    let key = match door.proxy.key(door.sandbox.session).await {
+        Ok(ModelKey(key)) => key,
+        Err(message) => {
+            return refusal(StatusCode::UNAUTHORIZED, "authentication_error", &message);
+        }
     };
-    let Ok(mut key) = HeaderValue::from_str(key) else {
+    let Ok(mut key) = HeaderValue::from_str(&key) else {
         let message = "the server's key for the model has characters that no key has";
         return refusal(StatusCode::UNAUTHORIZED, "authentication_error", message);
     };
     key.set_sensitive(true);
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let url = format!("{}{path}{query}", shared.upstream.base_url.trim_end_matches('/'));
-    let sent = shared
+    let url = format!("{}{path}{query}", door.proxy.upstream.base_url.trim_end_matches('/'));
+    let sent = door
+        .proxy
         .client
         .request(parts.method, url)
         .headers(passed_on(&parts.headers))

@@ -1,0 +1,210 @@
+//! Prompts and commands on the wire.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
+use uuid::Uuid;
+
+use super::object;
+
+/// What a person says to an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Content {
+    /// Plain text.
+    Text(String),
+    /// Text, pictures and documents.
+    Blocks(#[serde(deserialize_with = "object::list")] Vec<Block>),
+}
+
+/// The longest text of a prompt, in characters.
+pub const MAX_TEXT_CHARS: usize = 500_000;
+
+/// The most blocks of a prompt.
+pub const MAX_BLOCKS: usize = 20;
+
+impl PartialSchema for Content {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .min_length(Some(1))
+            .max_length(Some(MAX_TEXT_CHARS));
+        let blocks = ArrayBuilder::new()
+            .items(Ref::from_schema_name(Block::name()))
+            .min_items(Some(1))
+            .max_items(Some(MAX_BLOCKS));
+        OneOfBuilder::new()
+            .description(Some("Text, or text, pictures and documents."))
+            .item(text)
+            .item(blocks)
+            .into()
+    }
+}
+
+impl ToSchema for Content {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((Block::name().into_owned(), Block::schema()));
+    }
+}
+
+/// A part of a prompt. What else it says is passed to the model as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(remote = "Self", tag = "type", rename_all = "lowercase")]
+pub enum Block {
+    /// Text.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// A picture.
+    Image {
+        /// Where it comes from: `{"type": "base64", "media_type": …, "data": …}`.
+        source: Map<String, Value>,
+    },
+    /// A document.
+    Document {
+        /// Where it comes from.
+        source: Map<String, Value>,
+    },
+}
+
+/// How hard the model tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Effort {
+    /// Little.
+    Low,
+    /// Some.
+    Medium,
+    /// Much.
+    High,
+    /// As much as it can.
+    Max,
+}
+
+/// Whether the model thinks before it answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(remote = "Self", tag = "type", rename_all = "lowercase")]
+pub enum Thinking {
+    /// It does, for this many tokens.
+    Enabled {
+        /// How many.
+        #[serde(default, rename = "budgetTokens", skip_serializing_if = "Option::is_none")]
+        #[schema(minimum = 1024, maximum = 1_000_000)]
+        budget_tokens: Option<u32>,
+    },
+    /// It does, as it finds right.
+    Adaptive,
+    /// It does not.
+    Disabled,
+}
+
+/// The shape of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(remote = "Self")]
+pub struct OutputFormat {
+    /// What kind of shape.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The shape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+}
+
+super::schema::only_objects!(Block, Thinking, OutputFormat);
+
+/// What to do when a run goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum IfBusy {
+    /// Wait.
+    #[default]
+    Queue,
+    /// Be refused.
+    Reject,
+}
+
+/// A message to a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SendMessage {
+    /// What is said.
+    pub content: Content,
+    /// Taken and not needed: text comes in pieces in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub include_partial_messages: Option<bool>,
+    /// Another model for this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 100)]
+    pub model: Option<String>,
+    /// How often the model may be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    pub max_turns: Option<u32>,
+    /// What the run may cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1_000_000)]
+    pub max_budget_usd: Option<f64>,
+    /// How hard the model tries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Whether the model thinks before it answers.
+    #[serde(default, deserialize_with = "object::one", skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<Thinking>,
+    /// The shape of the answer.
+    #[serde(default, deserialize_with = "object::one", skip_serializing_if = "Option::is_none")]
+    pub output_format: Option<OutputFormat>,
+    /// Answer at once with the run's id, and do not stream.
+    #[serde(default)]
+    pub detach: bool,
+    /// What to do when a run goes on.
+    #[serde(default)]
+    pub if_busy: IfBusy,
+    /// Bring the session back even if a person put it to rest, or it is broken.
+    #[serde(default)]
+    pub wake: bool,
+    /// How long the run may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1000, maximum = 604_800_000)]
+    pub timeout_ms: Option<u64>,
+}
+
+/// A message that was accepted, and is worked on without anybody watching.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Sent {
+    /// Its run.
+    pub run_id: Uuid,
+    /// The entry of the log that holds it.
+    pub seq: u64,
+}
+
+/// A command to be run beside the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExecCommand {
+    /// For a shell.
+    #[schema(min_length = 1, max_length = 100_000, pattern = r"^[^\u0000]+$")]
+    pub command: String,
+    /// After how many milliseconds it is killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 300_000)]
+    pub timeout: Option<u64>,
+}
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecOutcome {
+    /// Its exit code; 128 and the signal's number if one killed it; 1 if it took too long.
+    pub exit_code: i32,
+    /// What it printed: the beginning and the end, if it was much.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+    /// Whether it was killed because it took too long.
+    pub timed_out: bool,
+    /// How many bytes of output were left out.
+    pub omitted_bytes: u64,
+}

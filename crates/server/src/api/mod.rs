@@ -1,0 +1,39 @@
+//! What crosses the wire between a client and the server: bodies, query strings and event names.
+//!
+//! The types serve three readers: the HTTP handlers, the command line's client, and the OpenAPI
+//! document that is generated from them. Field names are camelCase, times are RFC 3339 in UTC with
+//! milliseconds, ids are UUIDs. A field that was ever answered keeps its name and its meaning.
+
+mod account;
+mod agent;
+mod event;
+mod message;
+mod object;
+mod problem;
+mod run;
+pub(crate) mod schema;
+mod session;
+mod time;
+
+pub use account::{
+    ApiKey, ApiKeyMade, ApiKeys, Credential, CredentialBody, CredentialType, Credentials, Done,
+    NewApiKey, NewCredential, Stats, UsageEvent, UsageEvents, UsageStats,
+};
+pub use agent::{
+    Agent, AgentBody, AgentDeleted, AgentFile, AgentFileContent, AgentFileInfo, AgentFiles,
+    AgentVersion, AgentVersionBody, AgentVersions, Agents, DeployAgent, UpdateAgent,
+};
+pub use event::{Event, Events, Frame, Log, Logs, Message, Messages};
+pub use message::{
+    Block, Content, Effort, ExecCommand, ExecOutcome, IfBusy, MAX_BLOCKS, MAX_TEXT_CHARS,
+    OutputFormat, SendMessage, Sent, Thinking,
+};
+pub(crate) use object::Object;
+pub use problem::Problem;
+pub use run::{Run, RunBody, RunError, Runs, Usage};
+pub use session::{
+    Activity, ConversationReceipt, CreateSession, McpServer, PermissionMode, ResumeReceipt,
+    ResumeSession, Resumed, Session, SessionBody, SessionError, SessionStatus, Sessions,
+    UpdateConfig,
+};
+pub use time::{from_rfc3339, rfc3339};

@@ -1,0 +1,291 @@
+//! What the handlers work with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ash_core::id::{CredentialId, SessionId, TenantId};
+use ash_core::json::Json;
+use ash_core::time::{Clock, Timestamp};
+use ash_engine::agent::Library;
+use ash_engine::{Accepted, Engine, IdSource, Idempotency};
+use ash_store::{Store, StoreError, StoredSession, UsageFilter};
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use super::Metrics;
+use super::auth::{Caller, Keys, Origins};
+use super::code::Code;
+use super::error::ApiError;
+use super::sse::LargeFrames;
+use crate::agents::definition_of;
+use crate::secret::{ApiSecret, Sealer};
+use crate::sessions::Options;
+
+/// What an [`App`] is made of.
+pub struct AppParts {
+    /// What drives sessions.
+    pub engine: Engine,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Seals what must not be read at rest.
+    pub sealer: Sealer,
+    /// The files of agents.
+    pub library: Library,
+    /// The key in the server's environment.
+    pub environment_key: Option<ApiSecret>,
+    /// How many requests a key may make in a minute.
+    pub rate_limit: Option<u32>,
+    /// Which pages may make a browser send requests here.
+    pub origins: Origins,
+    /// After how long sessions end by themselves, unless they say otherwise.
+    pub session_ttl: Option<Duration>,
+    /// How many sandboxes there may be.
+    pub max_sandboxes: u32,
+    /// What keeps agents from the rest of the machine.
+    pub isolation: &'static str,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+/// What the handlers work with. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+struct Inner {
+    parts: AppParts,
+    keys: Keys,
+    ids: IdSource,
+    started: Instant,
+    draining: AtomicBool,
+    /// Held while what is left of a budget is promised to a run.
+    budgets: Arc<Mutex<()>>,
+    /// Held while the settings of an agent are changed.
+    settings: Arc<Mutex<()>>,
+    large_frames: LargeFrames,
+}
+
+impl App {
+    /// An app over an engine that runs.
+    pub fn new(parts: AppParts) -> Self {
+        let keys = Keys::new(parts.environment_key.as_ref(), parts.rate_limit);
+        let ids = IdSource::unguessable();
+        let draining = AtomicBool::new(false);
+        let (budgets, settings) = (Arc::default(), Arc::default());
+        let (started, large_frames) = (Instant::now(), LargeFrames::default());
+        Self(Arc::new(Inner {
+            parts,
+            keys,
+            ids,
+            started,
+            draining,
+            budgets,
+            settings,
+            large_frames,
+        }))
+    }
+
+    /// Says that the server is about to go: it is not ready any more.
+    pub fn begin_draining(&self) {
+        self.0.draining.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.0.draining.load(Ordering::Acquire)
+    }
+
+    pub(super) fn parts(&self) -> &AppParts {
+        &self.0.parts
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.0.parts.engine
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        self.0.parts.engine.store().as_ref()
+    }
+
+    pub(super) fn sealer(&self) -> &Sealer {
+        &self.0.parts.sealer
+    }
+
+    pub(super) fn library(&self) -> &Library {
+        &self.0.parts.library
+    }
+
+    pub(super) fn large_frames(&self) -> &LargeFrames {
+        &self.0.large_frames
+    }
+
+    pub(super) fn keys(&self) -> &Keys {
+        &self.0.keys
+    }
+
+    pub(super) fn origins(&self) -> &Origins {
+        &self.0.parts.origins
+    }
+
+    pub(super) fn session_ttl(&self) -> Option<Duration> {
+        self.0.parts.session_ttl
+    }
+
+    pub(super) fn uptime(&self) -> Duration {
+        self.0.started.elapsed()
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.0.parts.clock.now()
+    }
+
+    /// A new id.
+    pub(super) fn make<T>(&self, from_parts: fn(Timestamp, [u8; 10]) -> T) -> T {
+        self.0.ids.make(self.now(), from_parts)
+    }
+
+    pub(super) fn request_id(&self) -> String {
+        self.make(ash_core::id::OutboxId::from_parts).to_string()
+    }
+
+    /// The caller's session.
+    pub(super) async fn session(
+        &self,
+        caller: &Caller,
+        id: SessionId,
+    ) -> Result<StoredSession, ApiError> {
+        Ok(self.store().session(&caller.tenant, id).await?)
+    }
+
+    /// A credential that a session is to use: one that the caller has, or none.
+    pub(super) async fn credential(
+        &self,
+        tenant: &TenantId,
+        id: Option<&str>,
+    ) -> Result<Option<CredentialId>, ApiError> {
+        let Some(id) = id else { return Ok(None) };
+        let refused = || {
+            let message = "Invalid or inaccessible credential";
+            ApiError::new(StatusCode::BAD_REQUEST, Code::INVALID_CREDENTIAL, message)
+        };
+        let id: CredentialId = id.parse().map_err(|_| refused())?;
+        match self.store().credential(tenant, id).await {
+            Ok(credential) if credential.kind == "anthropic" => Ok(Some(id)),
+            Ok(credential) => {
+                let message =
+                    format!("The credential is for {}, which no agent uses yet", credential.kind);
+                Err(ApiError::new(StatusCode::BAD_REQUEST, Code::INVALID_CREDENTIAL, message))
+            }
+            Err(StoreError::NotFound(_)) => Err(refused()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// How long a run of a session may take, if its agent says so.
+    pub(super) async fn turn_timeout(
+        &self,
+        stored: &StoredSession,
+    ) -> Result<Option<Duration>, ApiError> {
+        let record = &stored.record;
+        let agent = self
+            .store()
+            .agent_version(&record.tenant, &record.agent_name, record.agent_version)
+            .await?;
+        let definition = definition_of(&agent).map_err(ApiError::internal)?;
+        Ok(definition.manifest.limits.turn_timeout_ms.map(Duration::from_millis))
+    }
+
+    /// What the runs of a session may still cost, and the right to promise it to the next one;
+    /// nothing, if the session has no budget. What runs that go on or wait may spend is taken.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "no session costs as much as a float cannot hold"
+    )]
+    pub(super) async fn budget_left(
+        &self,
+        caller: &Caller,
+        stored: &StoredSession,
+    ) -> Result<(Option<f64>, Option<OwnedMutexGuard<()>>), ApiError> {
+        let Some(budget) = self.open_options(&stored.record.settings.config)?.budget_usd else {
+            return Ok((None, None));
+        };
+        let turn = Arc::clone(&self.0.budgets).lock_owned().await;
+        let id = stored.record.id;
+        let session = self.session(caller, id).await?.session;
+        let filter = UsageFilter { session: Some(id), ..UsageFilter::default() };
+        let spent = self.store().usage(&caller.tenant, &filter).await?.usage.cost_micro_usd;
+        let mut left = budget - spent as f64 / 1_000_000.0;
+        let current = session.current_run().map(|run| run.id);
+        for run in current.into_iter().chain(session.queued_runs().map(|run| run.id)) {
+            left -= promised(&self.store().prompt(id, run).await?).unwrap_or(budget);
+        }
+        if left > 0.0 {
+            return Ok((Some(left), Some(turn)));
+        }
+        let message = format!(
+            "The session has spent its budget of {budget} US dollars, or promised it to runs that \
+             go on"
+        );
+        Err(ApiError::new(StatusCode::PAYMENT_REQUIRED, Code::BUDGET_SPENT, message))
+    }
+
+    /// The session that an earlier request with the same key made.
+    pub(super) async fn created_before(
+        &self,
+        caller: &Caller,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<Option<StoredSession>, ApiError> {
+        #[derive(serde::Deserialize)]
+        struct Created {
+            session: SessionId,
+        }
+        let Some(idempotency) = idempotency else { return Ok(None) };
+        let Some(answer) = self.engine().receipt_of(idempotency).await? else { return Ok(None) };
+        let Created { session } = serde_json::from_str(answer.get()).map_err(ApiError::internal)?;
+        self.session(caller, session).await.map(Some)
+    }
+
+    /// The right to read an agent's settings and write them changed.
+    pub(super) async fn change_settings(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.0.settings).lock_owned().await
+    }
+
+    /// What an earlier request with the same key was told about its prompt.
+    pub(super) async fn accepted_before(
+        &self,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<Option<Accepted>, ApiError> {
+        let Some(idempotency) = idempotency else { return Ok(None) };
+        let Some(answer) = self.engine().receipt_of(idempotency).await? else { return Ok(None) };
+        serde_json::from_str(answer.get()).map(Some).map_err(ApiError::internal)
+    }
+
+    pub(super) fn seal_options(&self, options: &Options) -> Result<Json, ApiError> {
+        options.seal(self.sealer()).map_err(ApiError::internal)
+    }
+
+    pub(super) fn open_options(&self, config: &Json) -> Result<Options, ApiError> {
+        Options::open(config, self.sealer()).map_err(ApiError::internal)
+    }
+}
+
+/// Every request that needs a caller has one: the outermost layer saw to it.
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| ApiError::internal("a route that is public asks who is asking"))
+    }
+}
+
+/// What a prompt was promised that it may cost.
+fn promised(prompt: &Json) -> Option<f64> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Promise {
+        max_budget_usd: f64,
+    }
+    serde_json::from_str::<Promise>(prompt.get()).ok().map(|promise| promise.max_budget_usd)
+}

@@ -1,0 +1,198 @@
+//! From everything that can go wrong to what a client is told: the only place where it is decided.
+//!
+//! A handler returns an [`ApiError`]. What goes over the wire is written by the outermost layer
+//! (`layer::finish`), which knows the request's id. Internal causes are logged there and never sent.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::sync::Arc;
+
+use ash_core::failure::FailureCode;
+use ash_core::refusal::Refusal;
+use ash_engine::EngineError;
+use ash_store::StoreError;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use super::code::Code;
+
+/// Why a client does not get what it asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    pub(crate) code: Code,
+    pub(crate) message: Cow<'static, str>,
+    /// After how many seconds to try again.
+    pub(crate) retry_after: Option<u64>,
+    /// What really happened, for the log alone.
+    pub(crate) cause: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// After how many seconds a server that is busy or on its way out may be asked again.
+const SOON: u64 = 1;
+
+impl ApiError {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: impl Into<Code>,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { status, code: code.into(), message: message.into(), retry_after: None, cause: None }
+    }
+
+    pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, Code::INVALID_REQUEST, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, Code::NOT_FOUND, message)
+    }
+
+    pub(crate) fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let mut error = Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            Code::INTERNAL,
+            "Something went wrong here",
+        );
+        error.cause = Some(cause.into().into());
+        error
+    }
+
+    /// Says when to come back.
+    pub(crate) fn later(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    /// Whether the same request may succeed later.
+    pub(crate) fn is_retryable(&self) -> bool {
+        matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+    }
+
+    fn unavailable(code: Code, message: &'static str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message).later(SOON)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// What an engine says. The sentence of a refusal that depends on the route (`Session is paused`,
+/// `Cannot pause session …`) is made by the route.
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Refused(refusal) => refusal.into(),
+            EngineError::NotFound(what) => Self::not_found(no_such(what)),
+            EngineError::Exists(what) => Self::new(
+                StatusCode::CONFLICT,
+                Code::ALREADY_EXISTS,
+                format!("This {what} exists already"),
+            ),
+            EngineError::KeyReused => Self::new(
+                StatusCode::CONFLICT,
+                Code::IDEMPOTENCY_MISMATCH,
+                "This idempotency key was used for another request",
+            ),
+            EngineError::TooLarge { bytes } => Self::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                Code::TOO_LARGE,
+                format!("{bytes} bytes are more than a session takes at once"),
+            ),
+            EngineError::Overloaded => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                Code::SESSION_OVERLOADED,
+                "Too many requests are waiting for this session",
+            )
+            .later(SOON),
+            EngineError::Draining => {
+                Self::unavailable(Code::DRAINING, "The server is shutting down")
+            }
+            EngineError::Unavailable(cause) => {
+                let mut error = Self::unavailable(
+                    Code::UNAVAILABLE,
+                    "It may or may not have happened: ask again with the same Idempotency-Key",
+                );
+                error.cause = Some(cause.into());
+                error
+            }
+            EngineError::Damaged(cause) => Self::internal(cause),
+            EngineError::Failed(failure) => start_failed(failure.code, &failure.message),
+            EngineError::NoSavedState => Self::new(
+                StatusCode::CONFLICT,
+                Code::NO_SAVED_STATE,
+                "There is no workspace to come back to",
+            ),
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        EngineError::from(error).into()
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal {
+            Refusal::Ended => StatusCode::GONE,
+            Refusal::NotActive(_) => StatusCode::BAD_REQUEST,
+            Refusal::RunInProgress => StatusCode::CONFLICT,
+            Refusal::QueueFull => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::NoSuchRun | Refusal::NoSuchTurn => StatusCode::NOT_FOUND,
+        };
+        let message = match refusal {
+            Refusal::Ended => "Session has ended — create a new session".to_owned(),
+            Refusal::NotActive(status) => format!("Session is {status}"),
+            Refusal::RunInProgress => "A run is in progress".to_owned(),
+            Refusal::QueueFull => "Too many prompts are waiting for this session".to_owned(),
+            Refusal::NoSuchRun => "There is no such run, or it is over".to_owned(),
+            Refusal::NoSuchTurn => "There is no such turn".to_owned(),
+        };
+        let error = Self::new(status, refusal, message);
+        if refusal == Refusal::QueueFull { error.later(SOON) } else { error }
+    }
+}
+
+/// A session that could not be started.
+pub(crate) fn start_failed(code: FailureCode, message: &str) -> ApiError {
+    let status = match code {
+        FailureCode::SandboxCapacity => StatusCode::SERVICE_UNAVAILABLE,
+        FailureCode::SandboxStartFailed
+        | FailureCode::SandboxStartTimeout
+        | FailureCode::SandboxDied
+        | FailureCode::SandboxOutOfMemory
+        | FailureCode::SandboxDiskFull
+        | FailureCode::SandboxLost
+        | FailureCode::SandboxStuck
+        | FailureCode::AgentUnresponsive
+        | FailureCode::AgentFailed
+        | FailureCode::TurnTimeout
+        | FailureCode::SessionExpired
+        | FailureCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let error = ApiError::new(status, code, message.to_owned());
+    if status == StatusCode::SERVICE_UNAVAILABLE { error.later(SOON) } else { error }
+}
+
+fn no_such(what: &str) -> String {
+    let mut letters = what.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    format!("{}{} not found", first.map(String::from).unwrap_or_default(), letters.as_str())
+}
+
+/// The answer where there is nothing.
+pub(super) async fn no_such_route(method: axum::http::Method, uri: axum::http::Uri) -> ApiError {
+    let path: String = uri.path().chars().take(200).collect();
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        Code::NO_SUCH_ROUTE,
+        format!("Route {method}:{path} not found"),
+    )
+}

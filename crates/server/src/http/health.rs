@@ -1,0 +1,124 @@
+//! Whether the server is there, and whether it takes work.
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::app::App;
+use super::code::Code;
+use super::error::ApiError;
+use super::openapi::Unready;
+
+/// How the server is.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Health {
+    /// Always `ok`: whoever cannot say so does not answer.
+    status: &'static str,
+    /// The release.
+    version: &'static str,
+    /// For how many seconds it has been up.
+    uptime: u64,
+    /// What keeps agents from the rest of the machine.
+    isolation: &'static str,
+    /// How many sessions are active.
+    active_sessions: u64,
+    /// How many sandboxes there are.
+    active_sandboxes: u64,
+    /// The sandboxes by what they do.
+    pool: Pool,
+    /// Names this process.
+    coordinator_id: String,
+    /// How many other machines run sandboxes for this one.
+    remote_runners: u64,
+}
+
+/// The sandboxes by what they do.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Pool {
+    /// All of them.
+    total: u64,
+    /// Always 0: a session at rest has no sandbox, and costs nothing.
+    cold: u64,
+    /// Those that are starting.
+    warming: u64,
+    /// Those that are frozen.
+    warm: u64,
+    /// Those that wait for a prompt.
+    waiting: u64,
+    /// Those that work on one.
+    running: u64,
+    /// How many there may be.
+    max_capacity: u32,
+    /// How often a session came back in the same sandbox.
+    resume_warm_hits: u64,
+    /// How often a session came back in a new one.
+    resume_cold_hits: u64,
+    /// How often a session was created in a sandbox that waited for it.
+    pre_warm_hits: u64,
+}
+
+/// See whether the server is there
+#[utoipa::path(
+    get, path = "/health", tag = "operations", operation_id = "getHealth", security(()),
+    responses(
+        (status = 200, description = "It is", body = Health),
+        Unready,
+    ),
+)]
+pub(super) async fn health(State(app): State<App>) -> Result<JsonAnswer<Health>, ApiError> {
+    let census = app.store().census().await?;
+    let counts = app.engine().resumes();
+    let total = census.starting + census.live + census.frozen;
+    Ok(JsonAnswer(Health {
+        status: "ok",
+        version: env!("CARGO_PKG_VERSION"),
+        uptime: app.uptime().as_secs(),
+        isolation: app.parts().isolation,
+        active_sessions: census.active_sessions,
+        active_sandboxes: total,
+        pool: Pool {
+            total,
+            cold: 0,
+            warming: census.starting,
+            warm: census.frozen,
+            waiting: census.live.saturating_sub(census.running),
+            running: census.running,
+            max_capacity: app.parts().max_sandboxes,
+            resume_warm_hits: counts.warm,
+            resume_cold_hits: counts.cold,
+            pre_warm_hits: 0,
+        },
+        coordinator_id: app.parts().metrics.coordinator().to_owned(),
+        remote_runners: 0,
+    }))
+}
+
+/// Whether the server takes work.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Ready {
+    /// Always `ready`.
+    status: &'static str,
+}
+
+/// See whether the server takes work
+#[utoipa::path(
+    get, path = "/health/ready", tag = "operations", operation_id = "getReadiness", security(()),
+    responses(
+        (status = 200, description = "It does", body = Ready),
+        Unready,
+    ),
+)]
+pub(super) async fn ready(State(app): State<App>) -> Result<JsonAnswer<Ready>, ApiError> {
+    if app.is_draining() {
+        let message = "The server is shutting down";
+        return Err(
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::DRAINING, message).later(1)
+        );
+    }
+    app.store().census().await?;
+    Ok(JsonAnswer(Ready { status: "ready" }))
+}

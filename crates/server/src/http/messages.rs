@@ -1,0 +1,254 @@
+//! Prompts: accepted once, worked on to exactly one end, and told as they go.
+
+use std::time::Duration;
+
+use ash_core::id::SessionId;
+use ash_core::json::Json;
+use ash_core::number::{Cursor, Seq};
+use ash_core::session::{IfBusy, Wake};
+use ash_engine::{Accepted, FollowFrom, Idempotency, SendPrompt};
+use ash_store::StoredSession;
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use utoipa::IntoParams;
+
+use super::app::App;
+use super::auth::Caller;
+use super::error::ApiError;
+use super::extract::{JsonBody, PathId, Query, Room, length, range, sequence};
+use super::idempotency::{IdempotencyKey, Repeatable};
+use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
+use super::sessions::check_model;
+use super::sse::{self, Shown};
+use super::view::{self, Frame};
+use crate::api::{self, Content, MAX_BLOCKS, MAX_TEXT_CHARS, SendMessage};
+
+/// The largest message, with its pictures and documents.
+const MAX_MESSAGE: usize = 50 * 1024 * 1024;
+
+/// How the caller wants to be answered.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only its shape is wanted")]
+struct Wish {
+    /// `respond-async` answers at once.
+    #[param(rename = "Prefer", nullable = false)]
+    prefer: Option<String>,
+}
+
+/// Send a message
+///
+/// Answers with an event stream that ends with `done`; or, with `detach` or `Prefer: respond-async`, at
+/// once. A client that goes away does not stop the run. While a run goes on, a message waits for its
+/// turn. A message that is repeated with its idempotency key is told from its beginning.
+#[utoipa::path(
+    post, path = "/api/sessions/{id}/messages", tag = "messages", operation_id = "sendMessage",
+    params(
+        ("id" = uuid::Uuid, Path, description = "The session"),
+        Repeatable, Wish,
+    ),
+    request_body = SendMessage,
+    responses(
+        (status = 200, description = "The run, as it happens", body = api::Frame, content_type = "text/event-stream"),
+        (status = 202, description = "The run, which nobody watches", body = api::Sent),
+        (status = 402, description = "The session's budget is spent", body = api::Problem),
+        Always, Invalid, Missing, Conflict, TooLarge,
+    ),
+)]
+pub(super) async fn send(
+    State(app): State<App>,
+    caller: Caller,
+    PathId(id): PathId<SessionId>,
+    key: IdempotencyKey,
+    headers: HeaderMap,
+    JsonBody { value: body, digest, bytes }: JsonBody<SendMessage, MAX_MESSAGE>,
+) -> Result<Response, ApiError> {
+    let received = std::time::Instant::now();
+    check(&body)?;
+    let stored = app.session(&caller, id).await?;
+    let idempotency = key.of(&caller.tenant, digest);
+    let accepted = match app.accepted_before(idempotency.as_ref()).await? {
+        Some(accepted) => accepted,
+        None => accept(&app, &caller, &stored, &body, &bytes, idempotency).await?,
+    };
+    if body.detach || wants_no_stream(&headers) {
+        let sent = api::Sent { run_id: uuid_of(accepted.run), seq: accepted.seq.get() };
+        return Ok((StatusCode::ACCEPTED, JsonAnswer(sent)).into_response());
+    }
+    let answer = watch(&app, &caller, id, accepted).await;
+    metrics::histogram!("ash_message_overhead_seconds").record(received.elapsed());
+    answer
+}
+
+/// Hands a prompt to the engine.
+async fn accept(
+    app: &App,
+    caller: &Caller,
+    stored: &StoredSession,
+    body: &SendMessage,
+    bytes: &[u8],
+    idempotency: Option<Idempotency>,
+) -> Result<Accepted, ApiError> {
+    // What one prompt may spend is not promised to another: one at a time, where there is a budget.
+    let (budget, _turn) = app.budget_left(caller, stored).await?;
+    let prompt = SendPrompt {
+        content: prompt(stored, body, bytes, budget)?,
+        if_busy: match body.if_busy {
+            api::IfBusy::Queue => IfBusy::Queue,
+            api::IfBusy::Reject => IfBusy::Reject,
+        },
+        wake: if body.wake { Wake::Any } else { Wake::SystemPaused },
+        timeout: match body.timeout_ms {
+            Some(milliseconds) => Some(Duration::from_millis(milliseconds)),
+            None => app.turn_timeout(stored).await?,
+        },
+    };
+    let id = stored.record.id;
+    Ok(app.engine().prompt(&caller.tenant, id, prompt, idempotency).await?)
+}
+
+/// Tells a run from its first event to its last.
+async fn watch(
+    app: &App,
+    caller: &Caller,
+    id: SessionId,
+    accepted: Accepted,
+) -> Result<Response, ApiError> {
+    let from = FollowFrom::After(accepted.seq);
+    let follower = app.engine().follow(&caller.tenant, id, from).await?;
+    let mut prelude = vec![Frame::session_start(id, accepted.run)];
+    let session = app.session(caller, id).await?.session;
+    let position = session.queued_runs().position(|queued| queued.id == accepted.run);
+    if let Some(position) = position {
+        prelude.push(Frame::run_queued(accepted.run, position + 1));
+    }
+    let shown = Shown::Run(accepted.run);
+    Ok(sse::stream(app.clone(), caller.clone(), follower, id, shown, prelude))
+}
+
+fn wants_no_stream(headers: &HeaderMap) -> bool {
+    let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    preferences.flat_map(|value| value.split([',', ';'])).any(|one| one.trim() == "respond-async")
+}
+
+/// What the agent is given: what was said, as it came, and the options of the run.
+fn prompt(
+    stored: &StoredSession,
+    body: &SendMessage,
+    bytes: &[u8],
+    budget: Option<f64>,
+) -> Result<Json, ApiError> {
+    #[derive(Deserialize)]
+    struct AsItCame {
+        content: Box<RawValue>,
+    }
+    let AsItCame { content } = serde_json::from_slice(bytes).map_err(ApiError::internal)?;
+    let max_budget = match (body.max_budget_usd, budget) {
+        (Some(asked), Some(left)) => Some(asked.min(left)),
+        (asked, left) => asked.or(left),
+    };
+    let model = body.model.as_ref().or(stored.record.settings.model.as_ref());
+    let mut options = serde_json::Map::new();
+    let mut option = |name: &str, value: serde_json::Value| {
+        if !value.is_null() {
+            options.insert(name.to_owned(), value);
+        }
+    };
+    option("model", json!(model));
+    option("maxTurns", json!(body.max_turns));
+    option("maxBudgetUsd", json!(max_budget));
+    option("effort", json!(body.effort));
+    option("thinking", json!(body.thinking));
+    option("outputFormat", json!(body.output_format));
+    if options.is_empty() {
+        return Json::parse(content.get().to_owned()).map_err(ApiError::internal);
+    }
+    #[derive(serde::Serialize)]
+    struct Prompt {
+        content: Box<RawValue>,
+        #[serde(flatten)]
+        options: serde_json::Map<String, serde_json::Value>,
+    }
+    Json::of(&Prompt { content, options }).map_err(ApiError::internal)
+}
+
+fn check(body: &SendMessage) -> Result<(), ApiError> {
+    match &body.content {
+        Content::Text(text) if text.is_empty() => {
+            return Err(ApiError::invalid("content is empty"));
+        }
+        Content::Text(text) => length("content", text, MAX_TEXT_CHARS)?,
+        Content::Blocks(blocks) => {
+            range("the number of blocks in content", blocks.len(), 1, MAX_BLOCKS)?;
+        }
+    }
+    check_model(body.model.as_deref())?;
+    body.max_turns.map(|turns| range("maxTurns", turns, 1, 1_000_000)).transpose()?;
+    body.max_budget_usd.map(|usd| range("maxBudgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
+    if let Some(api::Thinking::Enabled { budget_tokens: Some(tokens) }) = body.thinking {
+        range("thinking.budgetTokens", tokens, 1_024, 1_000_000)?;
+    }
+    body.timeout_ms.map(|ms| range("timeoutMs", ms, 1_000, 604_800_000)).transpose()?;
+    Ok(())
+}
+
+/// Which part of a conversation.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct MessagesQuery {
+    /// How many.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// Only those after this entry of the log.
+    #[param(minimum = 0, maximum = 9_223_372_036_854_775_807_u64)]
+    after: Option<u64>,
+}
+
+/// List the messages of a conversation
+#[utoipa::path(
+    get, path = "/api/sessions/{id}/messages", tag = "messages", operation_id = "listMessages",
+    params(("id" = uuid::Uuid, Path, description = "The session"), MessagesQuery),
+    responses((status = 200, description = "The messages, in order", body = api::Messages), Always, Invalid, Missing),
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    PathId(id): PathId<SessionId>,
+    Query(query): Query<MessagesQuery>,
+) -> Result<JsonAnswer<api::Messages>, ApiError> {
+    let limit = range("limit", query.limit.unwrap_or(100), 1, 1_000)?;
+    let stored = app.session(&caller, id).await?;
+    let epoch = stored.session.log_epoch();
+    let mut after = Seq::new(sequence("after", query.after)?);
+    let mut entries = Vec::new();
+    let mut room = Room::default();
+    // The store reads a page at a time, which may be less than was asked for.
+    while entries.len() < limit as usize && room.is_left() {
+        let rest = limit - u32::try_from(entries.len()).unwrap_or(limit);
+        let page = app.engine().store().messages_after(id, after, rest).await?;
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        page.iter().for_each(|logged| room.take(view::message_content(id, &logged.entry).len()));
+        entries.extend(page);
+    }
+    let messages = entries.iter().map(|entry| api::Message {
+        id: Cursor { epoch, seq: entry.seq }.to_string(),
+        session_id: uuid_of(id),
+        tenant_id: caller.tenant.to_string(),
+        role: entry.entry.role().map_or("system", |role| role.as_str()).to_owned(),
+        content: view::message_content(id, &entry.entry),
+        sequence: entry.seq.get(),
+        created_at: api::rfc3339(entry.at),
+    });
+    Ok(JsonAnswer(api::Messages { messages: messages.collect(), has_more: !room.is_left() }))
+}
+
+/// An id of ours as the wire has it.
+pub(super) fn uuid_of(id: impl std::fmt::Display) -> uuid::Uuid {
+    id.to_string().parse().expect("every id of ours is a UUID")
+}

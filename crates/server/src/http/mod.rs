@@ -1,0 +1,103 @@
+//! The HTTP server: what crosses the wire becomes a call of the engine, and what the engine says
+//! becomes an answer. It contains no decision about sessions.
+//!
+//! | part | job |
+//! |---|---|
+//! | `connection` | accepts, within bounds; cuts off who does not read |
+//! | `layer` | names a request, lets it in, gives every error one shape |
+//! | `auth` | from a key to a tenant; foreign hosts and origins |
+//! | `extract` | reads bodies, paths and queries, once, at the edge |
+//! | `code` | the closed list of names for what goes wrong |
+//! | `error` | the only mapping from what went wrong to what is told |
+//! | `view`, `sse` | how the log looks from outside: lists and streams |
+//! | the rest | one file for each kind of thing there are routes for |
+
+mod agents;
+mod app;
+mod auth;
+mod code;
+mod connection;
+mod credentials;
+mod error;
+mod exec;
+mod extract;
+mod health;
+mod idempotency;
+mod keys;
+mod layer;
+mod log;
+mod messages;
+mod metrics;
+mod openapi;
+mod runs;
+mod sessions;
+mod sse;
+mod stream;
+mod usage;
+mod view;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub use app::{App, AppParts};
+pub use auth::Origins;
+pub use code::codes;
+pub use connection::Bounds;
+pub use metrics::Metrics;
+pub use openapi::document;
+
+/// Serves the API until told to stop, and then until the connections that are open are done.
+pub async fn serve(listener: TcpListener, app: App, bounds: Bounds, stop: CancellationToken) {
+    connection::serve(listener, router(app), bounds, stop).await;
+}
+
+/// Every route and what every request goes through.
+fn router(app: App) -> Router {
+    let (router, _) = routes().split_for_parts();
+    router
+        .route("/docs/", get(openapi::page))
+        .fallback(error::no_such_route)
+        .layer(from_fn_with_state(app.clone(), layer::finish))
+        .with_state(app)
+}
+
+/// Every route, as it is in the documentation.
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(openapi::frame())
+        .routes(routes!(sessions::create, sessions::list))
+        .routes(routes!(sessions::get, sessions::end))
+        .routes(routes!(sessions::configure))
+        .routes(routes!(sessions::pause))
+        .routes(routes!(sessions::resume))
+        .routes(routes!(sessions::stop))
+        .routes(routes!(sessions::interrupt))
+        .routes(routes!(messages::send, messages::list))
+        .routes(routes!(stream::follow))
+        .routes(routes!(log::events))
+        .routes(routes!(log::logs))
+        .routes(routes!(runs::list))
+        .routes(routes!(runs::get))
+        .routes(routes!(exec::exec))
+        .routes(routes!(agents::deploy, agents::list))
+        .routes(routes!(agents::get, agents::update, agents::delete))
+        .routes(routes!(agents::versions))
+        .routes(routes!(agents::version))
+        .routes(routes!(agents::files))
+        .routes(routes!(agents::file))
+        .routes(routes!(keys::create, keys::list))
+        .routes(routes!(keys::revoke))
+        .routes(routes!(credentials::create, credentials::list))
+        .routes(routes!(credentials::delete))
+        .routes(routes!(usage::events))
+        .routes(routes!(usage::stats))
+        .routes(routes!(health::health))
+        .routes(routes!(health::ready))
+        .routes(routes!(metrics::metrics))
+        .routes(routes!(openapi::json))
+        .routes(routes!(openapi::page))
+}

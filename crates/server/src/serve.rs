@@ -1,0 +1,250 @@
+//! A server: the store, the host, the engine and the HTTP front, put together and taken apart.
+//!
+//! The order of a start is what makes it safe to start a second server by mistake: the port is taken
+//! first, and only who has it takes the sessions over.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ash_core::policy::Policy;
+use ash_core::time::Clock;
+use ash_engine::agent::Library;
+use ash_engine::bridge::{PlainHost, PlainOptions};
+use ash_engine::{Engine, IdSource, Options, SandboxHost as _, SystemClock};
+use ash_store::Store;
+use ash_store::sqlite::SqliteStore;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::agents::Descriptions;
+use crate::config::Config;
+use crate::credentials::SessionCredentials;
+use crate::egress::{ModelKey, ModelProxy, Upstream};
+use crate::http::{self, App, AppParts, Bounds, Metrics, Origins};
+use crate::secret::{ApiSecret, InitialKey, Sealer, initial_key};
+use crate::sessions::ISOLATION;
+use crate::{beside, discovery};
+
+/// How often what is counted is tidied up.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// A server that runs.
+pub struct Server {
+    address: SocketAddr,
+    engine: Engine,
+    host: PlainHost,
+    app: App,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+    /// Where the key for the command line is, if one was made or found.
+    key_file: Option<PathBuf>,
+    _announced: Option<discovery::Announcement>,
+}
+
+impl Server {
+    /// Starts a server. Sessions that are owed something are taken up at once.
+    ///
+    /// # Errors
+    /// The port is taken, or the data directory cannot be used.
+    pub async fn start(
+        config: &Config,
+        environment: BTreeMap<String, String>,
+    ) -> anyhow::Result<Self> {
+        Self::start_within(config, environment, Bounds::default()).await
+    }
+
+    /// Like [`Server::start`], with other bounds for what a client can make large.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub async fn start_within(
+        config: &Config,
+        environment: BTreeMap<String, String>,
+        bounds: Bounds,
+    ) -> anyhow::Result<Self> {
+        let home = environment.get("HOME").map(PathBuf::from);
+        let wanted = SocketAddr::new(config.host, config.port);
+        let listener = TcpListener::bind(wanted)
+            .await
+            .with_context(|| format!("could not listen on {wanted}"))?;
+        let address = listener.local_addr().context("could not learn the address")?;
+        let data =
+            std::path::absolute(&config.data_dir).context("there is no current directory")?;
+        make_data_dir(&data)?;
+        let store = open_store(config)?;
+        let sealer =
+            Sealer::open_or_create(&data, config.credential_key.as_ref().map(|key| key.expose()))
+                .context("could not get the key that seals credentials")?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let environment_key = config.api_key.as_ref().map(|key| ApiSecret::from_text(key.expose()));
+        let key_file = match &environment_key {
+            Some(_) => None,
+            None => let_in(store.as_ref(), &data, clock.as_ref()).await?,
+        };
+        let library = Library::open(&data.join("agents")).context("could not open the agents")?;
+        let owner = store.next_owner().await.context("could not begin")?;
+        let upstream = Upstream {
+            base_url: config.anthropic_base_url.as_str().to_owned(),
+            key: config
+                .anthropic_api_key
+                .as_ref()
+                .map(|key| ModelKey::new(key.expose().to_owned())),
+        };
+        let keys = SessionCredentials::new(Arc::clone(&store), sealer.clone(), Arc::clone(&clock));
+        let proxy = ModelProxy::new(upstream).context("could not make the model's proxy")?;
+        let describe = Descriptions::new(Arc::clone(&store), library.clone(), sealer.clone());
+        let host = PlainHost::open(PlainOptions {
+            data: data.clone(),
+            bridge: beside::bridge().context("could not find the bridge")?,
+            owner,
+            orphan_ttl: config.orphan_ttl_ms,
+            describe: Arc::new(describe),
+            environment,
+            egress: Arc::new(proxy.with_keys(Arc::new(keys))),
+        })
+        .context("could not open the sandboxes")?;
+        let metrics = Metrics::start(format!("ash-{}", std::process::id()));
+        let policy = Policy {
+            idle_timeout: config.idle_timeout_ms,
+            evict_after: config.evict_after_ms,
+            ..Policy::default()
+        };
+        let engine = Engine::start(Options {
+            store,
+            host: Arc::new(host.clone()),
+            clock: Arc::clone(&clock),
+            policy,
+            ids: IdSource::unguessable(),
+            owner,
+        });
+        let app = App::new(AppParts {
+            engine: engine.clone(),
+            clock,
+            sealer,
+            library,
+            environment_key,
+            rate_limit: config.rate_limit.map(std::num::NonZeroU32::get),
+            origins: Origins {
+                allowed: config.allowed_origins.clone(),
+                loopback: address.ip().is_loopback(),
+            },
+            session_ttl: config.session_ttl_ms,
+            max_sandboxes: config.max_sandboxes.get(),
+            isolation: ISOLATION,
+            metrics: metrics.clone(),
+        });
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(http::serve(listener, app.clone(), bounds, stop.clone()));
+        tasks.spawn(keep_up(metrics, stop.clone()));
+        let announced = discovery::announce(home.as_deref(), address, &data);
+        Ok(Self { address, engine, host, app, stop, tasks, key_file, _announced: announced })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where the key for the command line is, unless it is in the environment.
+    pub fn key_file(&self) -> Option<&Path> {
+        self.key_file.as_deref()
+    }
+
+    /// Resolves when a later server has taken the sessions over.
+    pub async fn superseded(&self) {
+        self.engine.closing().await;
+    }
+
+    /// Ends the server in good order: no new work, streams told to reconnect, idle sandboxes given up,
+    /// running turns left to their bridges. Takes as long as `patience` at most.
+    pub async fn drain(&mut self, patience: Duration) {
+        self.app.begin_draining();
+        let orderly = async {
+            self.engine.drain(patience).await;
+            self.stop.cancel();
+            while self.tasks.join_next().await.is_some() {}
+        };
+        if tokio::time::timeout(patience, orderly).await.is_err() {
+            tracing::warn!("some connections did not end in time and are cut off");
+            self.engine.abort().await;
+        }
+        self.stop.cancel();
+        self.tasks.shutdown().await;
+        self.host.abandon().await;
+    }
+
+    /// Ends every sandbox too, whatever it is doing.
+    pub async fn end_everything(&self) {
+        match self.host.list().await {
+            Ok(alive) => {
+                let mut ending = JoinSet::new();
+                for sandbox in alive {
+                    let host = self.host.clone();
+                    ending.spawn(async move { host.stop(sandbox).await });
+                }
+                while let Some(ended) = ending.join_next().await {
+                    if let Ok(Err(error)) = ended {
+                        tracing::warn!(
+                            error = &error as &dyn std::error::Error,
+                            "a sandbox could not be ended",
+                        );
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the sandboxes could not be listed",
+            ),
+        }
+    }
+}
+
+/// Everything in it is the server's alone.
+fn make_data_dir(data: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(data)
+        .with_context(|| format!("could not make the data directory {}", data.display()))
+}
+
+fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    let path = config.database_path();
+    let store = SqliteStore::open(&path)
+        .with_context(|| format!("could not open the database {}", path.display()))?;
+    Ok(Arc::new(store))
+}
+
+/// Sees to it that whoever runs the server has a key.
+async fn let_in(
+    store: &dyn Store,
+    data: &Path,
+    clock: &dyn Clock,
+) -> anyhow::Result<Option<PathBuf>> {
+    let key = initial_key(store, data, clock).await.context("could not make the first API key")?;
+    match key {
+        InitialKey::Made(path) | InitialKey::Recovered(path) | InitialKey::Kept(path) => {
+            Ok(Some(path))
+        }
+        InitialKey::Revoked(path) => {
+            tracing::warn!(
+                "the key in {} is not valid any more; remove the file and start again for a new one",
+                path.display(),
+            );
+            Ok(None)
+        }
+    }
+}
+
+async fn keep_up(metrics: Metrics, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
+        metrics.upkeep();
+    }
+}
