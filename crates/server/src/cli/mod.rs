@@ -1,29 +1,77 @@
 //! The command line: one file per sub-command.
 //!
-//! Exit codes: 0 for success, 1 for failure, 2 for a command line that is not understood.
+//! Exit codes, which do not change: 0 for success, 1 for failure, 2 for a command line that is not
+//! understood, 3 if no server can be reached, 4 for what does not exist, 5 for what the server
+//! refuses, 6 without a valid key, 7 if a run failed or was interrupted, 130 after Ctrl-C. `session
+//! exec` ends with the code of its command. See `docs/cli.md`.
 
+mod agent;
+mod ask;
+mod chat;
+mod completions;
+mod config;
+mod connect;
+mod credential;
+mod deploy;
+mod doctor;
+mod exit;
+mod files;
+mod format;
+mod health;
+mod key;
+mod live;
 mod model;
+mod output;
+mod parse;
+mod prefix;
+mod render;
+mod serve;
+mod session;
+mod watch;
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use tracing::Level;
 
-/// Runs AI coding agents in sandboxes, and keeps their sessions through anything.
+use connect::{Connection, Context};
+use exit::Exit;
+use output::Screen;
+
+/// Runs AI coding agents, and keeps their sessions through anything.
 #[derive(Debug, Parser)]
 #[command(name = "ash", version, arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
     /// Say more about what happens, on standard error
     #[arg(long, short, global = true, display_order = 100)]
     verbose: bool,
+    /// Print JSON: one document, or one line per event
+    #[arg(long, global = true, display_order = 99)]
+    json: bool,
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Args),
+    Deploy(deploy::Args),
+    Agent(agent::Args),
+    Session(session::Args),
+    Chat(chat::Args),
+    Key(key::Args),
+    Credential(credential::Args),
+    Health(health::Args),
+    Config(config::Args),
+    Doctor(doctor::Args),
     Model(model::Args),
+    Completions(completions::Args),
 }
 
 /// What a person can do about an error. It is put into the chain as a context.
@@ -41,29 +89,94 @@ impl fmt::Display for Hint {
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let level = if cli.verbose { Level::DEBUG } else { Level::WARN };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
-    let result = match cli.command {
-        Command::Model(args) => model::run(args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    let json = cli.json;
+    let env = match crate::config::environment() {
+        Ok(env) => env,
         Err(error) => {
-            report(&error);
-            ExitCode::FAILURE
+            let error = anyhow::Error::from(error);
+            exit::report(&error, json);
+            return exit::of(&error).into();
+        }
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(output::wants_color(&env, std::io::stderr().is_terminal()))
+        // It would be told on the same standard error that cannot be written.
+        .log_internal_errors(false)
+        .init();
+    match dispatch(cli.command, &cli.connection, env, json) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            exit::report(&error, json);
+            exit::of(&error).into()
         }
     }
 }
 
-#[expect(clippy::print_stderr, reason = "errors are told to the person at the terminal")]
-fn report(error: &anyhow::Error) {
-    let hint = error.downcast_ref::<Hint>().map(ToString::to_string);
-    let chain = error.chain().map(ToString::to_string);
-    let mut chain = chain.filter(|message| Some(message) != hint.as_ref());
-    eprintln!("error: {}", chain.next().unwrap_or_default());
-    for cause in chain {
-        eprintln!("cause: {cause}");
+fn dispatch(
+    command: Command,
+    connection: &Connection,
+    env: BTreeMap<String, String>,
+    json: bool,
+) -> anyhow::Result<Exit> {
+    match command {
+        Command::Deploy(args) => {
+            with_server(connection, env, json, async |ctx| deploy::run(&ctx, args).await)
+        }
+        Command::Agent(args) => {
+            with_server(connection, env, json, async |ctx| agent::run(&ctx, args).await)
+        }
+        Command::Session(args) => {
+            with_server(connection, env, json, async |ctx| session::run(&ctx, args).await)
+        }
+        Command::Chat(args) => {
+            with_server(connection, env, json, async |ctx| chat::run(&ctx, args).await)
+        }
+        Command::Key(args) => {
+            with_server(connection, env, json, async |ctx| key::run(&ctx, args).await)
+        }
+        Command::Credential(args) => {
+            with_server(connection, env, json, async |ctx| credential::run(&ctx, args).await)
+        }
+        Command::Health(_) => {
+            with_server(connection, env, json, async |ctx| health::run(&ctx).await)
+        }
+        Command::Serve(args) => {
+            connection.is_not_for("serve")?;
+            serve::run(&args, env).map(|()| Exit::Ok)
+        }
+        Command::Config(args) => {
+            connection.is_not_for("config")?;
+            config::run(&args, &env, json).map(|()| Exit::Ok)
+        }
+        Command::Doctor(args) => {
+            connection.is_not_for("doctor")?;
+            doctor::run(&args, &env, json).map(|()| Exit::Ok)
+        }
+        Command::Model(args) => {
+            connection.is_not_for("model")?;
+            model::run(args).map(|()| Exit::Ok)
+        }
+        Command::Completions(args) => {
+            connection.is_not_for("completions")?;
+            completions::run(&args)
+        }
     }
-    if let Some(hint) = hint {
-        eprintln!("hint: {hint}");
-    }
+}
+
+/// Finds the server, and runs a command that talks to it.
+fn with_server(
+    connection: &Connection,
+    env: BTreeMap<String, String>,
+    json: bool,
+    command: impl AsyncFnOnce(Context) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let found = connect::find(connection, &env)?;
+    let ctx = Context { client: found.client()?, screen: Screen::of(json, &env), env };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("could not start the runtime")?;
+    runtime.block_on(Box::pin(command(ctx)))
 }

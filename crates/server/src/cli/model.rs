@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Hint;
+use super::output::print;
 use crate::model::{Model, Options, Script};
 
 /// Serve a scripted stand-in for the model API, for tests and demonstrations
@@ -64,16 +65,14 @@ async fn serve(args: Args, script: Option<Script>) -> anyhow::Result<()> {
         Some(log) => format!("could not open the log {}", log.display()),
         None => "could not start the scripted model".to_owned(),
     })?;
-    announce(&model.url());
+    let url = model.url();
+    print(&format!(
+        "ash model: a scripted stand-in for the model API, not a model; listening on {url}\n"
+    ))?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     model.shutdown().await;
     Ok(())
-}
-
-#[expect(clippy::print_stdout, reason = "the address is what the command is asked for")]
-fn announce(url: &str) {
-    println!("ash model: a scripted stand-in for the model API, not a model; listening on {url}");
 }

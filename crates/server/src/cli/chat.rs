@@ -1,0 +1,167 @@
+//! `ash chat`: a conversation, or one question.
+
+use std::io::IsTerminal as _;
+
+use anyhow::Context as _;
+use tokio::signal::unix::Signal;
+use uuid::Uuid;
+
+use super::connect::Context;
+use super::exit::{Exit, Mistake};
+use super::live::Live;
+use super::output::{Style, note, plain, print};
+use super::watch::{self, Form, OnCtrlC, Watched};
+use super::{Hint, ask, prefix};
+use crate::api::{Content, CreateSession, IfBusy, SendMessage};
+use crate::client::ClientError;
+
+/// Talk to an agent
+///
+/// With a message: asks, shows the answer, and leaves. Without: a conversation, a line at a time,
+/// until the end of input. Ctrl-C cuts an answer; twice, it leaves. The session stays, and can be
+/// taken up again with --session.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The agent
+    agent: String,
+    /// What to say; - reads it from standard input
+    message: Option<String>,
+    /// Go on with this session: its id, or how that begins
+    #[arg(long, short, value_name = "ID")]
+    session: Option<String>,
+    /// End the session when leaving
+    #[arg(long)]
+    end: bool,
+}
+
+pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
+    let message = match args.message.as_deref() {
+        Some("-") => Some(ask::everything()?),
+        message => message.map(str::to_owned),
+    };
+    if message.as_ref().is_some_and(|message| message.trim().is_empty()) {
+        return Err(Mistake::Usage("there is nothing to say: the message is empty".to_owned()))
+            .context(Hint("without a message it is a conversation"));
+    }
+    let session = match &args.session {
+        Some(text) => known(ctx, text, &args.agent).await?,
+        None => {
+            let new = CreateSession { agent: args.agent.clone(), ..CreateSession::default() };
+            let live = Live::new(&ctx.screen, "starting…");
+            live.during(ctx.client.create_session(&new)).await?.id
+        }
+    };
+    let mut ctrl_c = watch::ctrl_c()?;
+    let talked = match message {
+        Some(message) => say(ctx, session, message, &mut ctrl_c).await.map(Exit::from),
+        None => converse(ctx, session, &mut ctrl_c).await,
+    };
+    // Also after a failure: the session is there, and a person wants it back or gone.
+    if args.end {
+        tokio::select! {
+            ended = ctx.client.end(session) => { ended?; }
+            _ = ctrl_c.recv() => return Ok(Exit::CtrlC),
+        }
+    } else if talked.as_ref().is_err_and(is_over) {
+        note("the session has ended; begin another without -s");
+    } else if !ctx.screen.json {
+        note(&format!("session {session}; go on with: ash chat {} -s {session}", args.agent));
+    }
+    talked
+}
+
+/// A session that exists, and is with that agent.
+async fn known(ctx: &Context, text: &str, agent: &str) -> anyhow::Result<Uuid> {
+    let id = prefix::session(&ctx.client, text).await?;
+    let session = ctx.client.session(id).await?;
+    if session.agent_name != agent {
+        let of = plain(&session.agent_name);
+        return Err(Mistake::Usage(format!("session {id} is with {of}, not with {agent}")).into());
+    }
+    Ok(id)
+}
+
+/// One message and its answer.
+async fn say(
+    ctx: &Context,
+    session: Uuid,
+    text: String,
+    ctrl_c: &mut Signal,
+) -> anyhow::Result<Watched> {
+    let message = message(text);
+    let stream = ctx.client.send(session, &message);
+    let form = if ctx.screen.json { Form::Json } else { Form::Answer };
+    watch::watch(ctx, session, stream, form, OnCtrlC::CutTheRun, ctrl_c).await
+}
+
+/// Whoever talks to a session wants it awake.
+fn message(text: String) -> SendMessage {
+    SendMessage {
+        content: Content::Text(text),
+        include_partial_messages: None,
+        model: None,
+        max_turns: None,
+        max_budget_usd: None,
+        effort: None,
+        thinking: None,
+        output_format: None,
+        detach: false,
+        if_busy: IfBusy::Queue,
+        wake: true,
+        timeout_ms: None,
+    }
+}
+
+async fn converse(ctx: &Context, session: Uuid, ctrl_c: &mut Signal) -> anyhow::Result<Exit> {
+    let mut lines = ask::lines();
+    let mut was_warned = false;
+    // A script wants to know how it went; a person has seen it.
+    let is_script = !std::io::stdin().is_terminal();
+    let mut last = Exit::Ok;
+    loop {
+        if ctx.screen.is_terminal && !ctx.screen.json {
+            print(&ctx.screen.paint(Style::Bold, "> "))?;
+        }
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            _ = ctrl_c.recv() => {
+                if was_warned {
+                    return Ok(Exit::CtrlC);
+                }
+                was_warned = true;
+                note("\nCtrl-C again, or Ctrl-D, leaves");
+                continue;
+            }
+        };
+        was_warned = false;
+        let Some(line) = line.transpose()? else {
+            return Ok(if is_script { last } else { Exit::Ok });
+        };
+        match line.trim() {
+            "" => continue,
+            "/exit" | "/quit" => return Ok(if is_script { last } else { Exit::Ok }),
+            _ => {}
+        }
+        last = match say(ctx, session, line, ctrl_c).await {
+            Ok(watched @ (Watched::Left | Watched::Unread)) => return Ok(watched.into()),
+            Ok(watched @ (Watched::Completed | Watched::Failed | Watched::Cut)) => watched.into(),
+            // The next message may go better; without a server or a session there is none.
+            Err(error) if is_passing(&error) => {
+                super::exit::report(&error, ctx.screen.json);
+                super::exit::of(&error)
+            }
+            Err(error) => return Err(error),
+        };
+    }
+}
+
+/// Whether the session is gone for good.
+fn is_over(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<ClientError>(),
+        Some(ClientError::Problem(problem)) if super::exit::says_ended(problem))
+}
+
+fn is_passing(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<ClientError>(),
+        Some(ClientError::Problem(problem)) if problem.retryable || problem.status_code == 413)
+}

@@ -1,0 +1,74 @@
+//! `ash session create`
+
+use std::time::Duration;
+
+use crate::api::{CreateSession, SessionBody};
+use crate::cli::connect::Context;
+use crate::cli::exit::Exit;
+use crate::cli::live::Live;
+use crate::cli::output::{Screen, print};
+use crate::cli::{parse, prefix};
+
+/// Make a session, and print its id
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The agent to talk to
+    agent: String,
+    /// What to call it
+    #[arg(long)]
+    title: Option<String>,
+    /// Another model than the agent's
+    #[arg(long)]
+    model: Option<String>,
+    /// A variable for its tools; NAME alone takes its value from the environment; can be repeated
+    #[arg(long, short, value_name = "NAME[=VALUE]", value_parser = parse::variable)]
+    env: Vec<parse::Variable>,
+    /// After how long it ends by itself, such as 12h
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    ttl: Option<Duration>,
+    /// After how long without use it is paused, such as 30m
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    idle_timeout: Option<Duration>,
+    /// What all its runs together may cost, in US dollars
+    #[arg(long, value_name = "USD", value_parser = parse::dollars, allow_hyphen_values = true)]
+    budget: Option<f64>,
+    /// Something to remember about it; can be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse::pair)]
+    metadata: Vec<(String, String)>,
+    /// What the agent is told beside its own instructions
+    #[arg(long, value_name = "TEXT")]
+    system_prompt: Option<String>,
+    /// The credential its model requests are made with: its id, or how that begins
+    #[arg(long, value_name = "ID")]
+    credential: Option<String>,
+}
+
+pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
+    let extra_env = parse::variables(args.env, &ctx.env)?;
+    let credential_id = match &args.credential {
+        Some(text) => Some(prefix::credential(&ctx.client, text).await?),
+        None => None,
+    };
+    let new = CreateSession {
+        agent: args.agent,
+        title: args.title,
+        model: args.model,
+        extra_env,
+        ttl_ms: parse::millis(args.ttl),
+        idle_timeout_ms: parse::millis(args.idle_timeout),
+        budget_usd: args.budget,
+        metadata: parse::map(args.metadata),
+        system_prompt: args.system_prompt,
+        credential_id,
+        ..CreateSession::default()
+    };
+    let live = Live::new(&ctx.screen, "starting…");
+    let session = live.during(ctx.client.create_session(&new)).await?;
+    if ctx.screen.json {
+        Screen::document(&SessionBody { session })?;
+    } else {
+        // The id alone, so that a script can keep it.
+        print(&format!("{}\n", session.id))?;
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,74 @@
+//! `ash session stop`, `resume`, `end` and `interrupt`
+
+use super::word;
+use crate::api::{ResumeSession, RunBody, Session, SessionBody};
+use crate::cli::connect::Context;
+use crate::cli::exit::Exit;
+use crate::cli::live::Live;
+use crate::cli::output::{Screen, Style, note, plain, print};
+use crate::cli::{format, prefix};
+
+/// A session.
+#[derive(Debug, clap::Args)]
+pub(super) struct Which {
+    /// The session's id, or how that begins
+    id: String,
+}
+
+/// Bring a session back, and say what of it came back
+#[derive(Debug, clap::Args)]
+pub(super) struct Resume {
+    /// The session's id, or how that begins
+    id: String,
+    /// Rather fail than begin with an empty workspace
+    #[arg(long)]
+    require_state: bool,
+}
+
+pub(super) async fn stop(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
+    let id = prefix::session(&ctx.client, &which.id).await?;
+    let session = Live::new(&ctx.screen, "stopping…").during(ctx.client.stop(id)).await?;
+    tell(ctx, session)
+}
+
+pub(super) async fn end(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
+    let id = prefix::session(&ctx.client, &which.id).await?;
+    let session = Live::new(&ctx.screen, "ending…").during(ctx.client.end(id)).await?;
+    tell(ctx, session)
+}
+
+pub(super) async fn interrupt(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
+    let id = prefix::session(&ctx.client, &which.id).await?;
+    let run = ctx.client.interrupt(id).await?;
+    if ctx.screen.json {
+        Screen::document(&RunBody { run })?;
+    } else {
+        print(&format!("run {} is {}\n", run.id, plain(&run.status)))?;
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) async fn resume(ctx: &Context, args: &Resume) -> anyhow::Result<Exit> {
+    let id = prefix::session(&ctx.client, &args.id).await?;
+    let how = ResumeSession { require_state: args.require_state };
+    let live = Live::new(&ctx.screen, "resuming…");
+    let resumed = live.during(ctx.client.resume(id, &how)).await?;
+    if ctx.screen.json {
+        Screen::document(&resumed)?;
+    } else {
+        print(&format!("{}\n", format::receipt(&resumed.resume)))?;
+    }
+    if let Some(loss) = format::loss(&resumed.resume).filter(|_| !ctx.screen.json) {
+        note(&format!("warning: {}", ctx.screen.paint(Style::Red, &loss)));
+    }
+    Ok(Exit::Ok)
+}
+
+fn tell(ctx: &Context, session: Session) -> anyhow::Result<Exit> {
+    if ctx.screen.json {
+        Screen::document(&SessionBody { session })?;
+    } else {
+        print(&format!("{} is {}\n", session.id, word(session.status)))?;
+    }
+    Ok(Exit::Ok)
+}

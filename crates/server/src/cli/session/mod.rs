@@ -1,0 +1,64 @@
+//! `ash session`: conversations, and what can be done with them.
+
+mod create;
+mod exec;
+mod lifecycle;
+mod list;
+mod send;
+mod show;
+mod tail;
+
+use super::connect::Context;
+use super::exit::Exit;
+use crate::api::SessionStatus;
+
+/// Make sessions, talk to them, watch them, stop and resume them
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Create(create::Args),
+    Send(send::Args),
+    List(list::Args),
+    Show(show::Args),
+    Tail(tail::Args),
+    /// Stop a session: its sandbox goes, its workspace and its conversation stay
+    Stop(lifecycle::Which),
+    Resume(lifecycle::Resume),
+    /// End a session for ever
+    End(lifecycle::Which),
+    /// Cut the run that goes on
+    Interrupt(lifecycle::Which),
+    Exec(exec::Args),
+}
+
+pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
+    match args.command {
+        Command::Create(args) => create::run(ctx, args).await,
+        Command::Send(args) => send::run(ctx, args).await,
+        Command::List(args) => list::run(ctx, args).await,
+        Command::Show(args) => show::run(ctx, &args).await,
+        Command::Tail(args) => tail::run(ctx, &args).await,
+        Command::Stop(which) => lifecycle::stop(ctx, &which).await,
+        Command::Resume(args) => lifecycle::resume(ctx, &args).await,
+        Command::End(which) => lifecycle::end(ctx, &which).await,
+        Command::Interrupt(which) => lifecycle::interrupt(ctx, &which).await,
+        Command::Exec(args) => exec::run(ctx, args).await,
+    }
+}
+
+/// A status as people write it.
+fn word(status: SessionStatus) -> &'static str {
+    match status {
+        SessionStatus::Starting => "starting",
+        SessionStatus::Active => "active",
+        SessionStatus::Paused => "paused",
+        SessionStatus::Stopped => "stopped",
+        SessionStatus::Ended => "ended",
+        SessionStatus::Error => "error",
+    }
+}

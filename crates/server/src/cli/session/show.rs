@@ -1,0 +1,75 @@
+//! `ash session show`
+
+use ash_core::time::Clock as _;
+use ash_engine::SystemClock;
+use serde_json::json;
+
+use super::word;
+use crate::cli::connect::Context;
+use crate::cli::exit::Exit;
+use crate::cli::output::{Screen, print};
+use crate::cli::{format, prefix};
+
+/// How many runs are shown.
+const RUNS: usize = 10;
+
+/// Show a session and its last runs
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The session's id, or how that begins
+    id: String,
+}
+
+pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
+    let id = prefix::session(&ctx.client, &args.id).await?;
+    let session = ctx.client.session(id).await?;
+    let runs = ctx.client.runs(id).await?;
+    if ctx.screen.json {
+        Screen::document(&json!({ "session": session, "runs": runs }))?;
+        return Ok(Exit::Ok);
+    }
+    let now = SystemClock.now();
+    let error = session.error.map(|error| format!("{} ({})", error.message, error.code));
+    let metadata = session.metadata.iter().map(|(name, value)| format!("{name}={value}"));
+    let metadata: Vec<String> = metadata.collect();
+    let ago = |at: &str| format!("{at} ({} ago)", format::ago(at, now));
+    print(&format::fields(&[
+        ("id", session.id.to_string()),
+        ("agent", format!("{} version {}", session.agent_name, session.agent_version)),
+        ("status", word(session.status).to_owned()),
+        ("paused by", session.pause_reason.unwrap_or_default()),
+        ("error", error.unwrap_or_default()),
+        ("title", session.title.unwrap_or_default()),
+        ("model", session.model.unwrap_or_default()),
+        ("turns", session.turns.to_string()),
+        ("queued", if session.queued > 0 { session.queued.to_string() } else { String::new() }),
+        ("log", format!("{}-{}", session.log_epoch, session.last_seq)),
+        ("sandboxes", session.incarnation.to_string()),
+        ("isolation", session.isolation),
+        ("metadata", metadata.join(", ")),
+        ("created", ago(&session.created_at)),
+        ("used", ago(&session.last_active_at)),
+        ("ends", session.expires_at.unwrap_or_default()),
+    ]))?;
+    if runs.is_empty() {
+        return Ok(Exit::Ok);
+    }
+    let ids: Vec<String> = runs.iter().map(|run| run.id.to_string()).collect();
+    let length = prefix::unique_length(ids.iter().map(String::as_str));
+    let rows = runs.iter().zip(&ids).take(RUNS).map(|(run, id)| {
+        let error = run.error.as_ref().map(|error| error.code.clone());
+        vec![
+            prefix::short(id, length).to_owned(),
+            run.turn.map(|turn| turn.to_string()).unwrap_or_default(),
+            run.status.clone(),
+            error.or_else(|| run.stop_reason.clone()).unwrap_or_default(),
+            format::count(run.usage.output_tokens),
+            format!("${:.4}", run.usage.cost_usd),
+            format::ago(&run.accepted_at, now),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let headings = ["RUN", "TURN", "STATUS", "WHY", "TOKENS OUT", "COST", "AGE"];
+    print(&format!("\n{}", format::table(&headings, &rows)))?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,107 @@
+//! `ash session tail`
+
+use serde_json::Value;
+
+use crate::cli::connect::Context;
+use crate::cli::exit::Exit;
+use crate::cli::output::{Reader, Style, look_for_reader, note, one_line, show};
+use crate::cli::{prefix, render, watch};
+use crate::client::{Cursor, Incoming, ServerEvent, Until};
+
+/// How much of an event is shown.
+const MAX_CHARS: usize = 160;
+
+/// Show the log of a session, and what happens from now on
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The session's id, or how that begins
+    id: String,
+    /// Begin after this place in the log: a number, or an event's id such as 1-42
+    #[arg(long, value_name = "SEQ", default_value = "0")]
+    after: Cursor,
+    /// Wait for what comes; the default
+    #[arg(long, overrides_with = "no_follow")]
+    follow: bool,
+    /// Show what is there, and leave
+    #[arg(long)]
+    no_follow: bool,
+}
+
+pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
+    let id = prefix::session(&ctx.client, &args.id).await?;
+    let follow = args.follow || !args.no_follow;
+    let session = ctx.client.session(id).await?;
+    let last = (!follow).then_some(session.last_seq);
+    // Whoever stands at the end has seen all. One who stands elsewhere is told of the gap.
+    let is_same_history = args.after.epoch.is_none_or(|epoch| epoch == session.log_epoch);
+    if last == Some(args.after.seq) && is_same_history {
+        return Ok(Exit::Ok);
+    }
+    let until = if follow { Until::Dropped } else { Until::Idle };
+    let mut stream = ctx.client.follow(id, args.after, until);
+    let mut ctrl_c = watch::ctrl_c()?;
+    let mut looks = watch::looks();
+    loop {
+        let next = tokio::select! {
+            next = stream.next() => next?,
+            _ = ctrl_c.recv() => return Ok(Exit::CtrlC),
+            _ = looks.tick(), if !ctx.screen.is_terminal => match look_for_reader() {
+                Reader::There => continue,
+                Reader::Gone => return Ok(Exit::Ok),
+            },
+        };
+        match next {
+            Some(Incoming::Event(event)) => {
+                let shown = if ctx.screen.json { watch::line(&event) } else { line(ctx, &event) };
+                if show(&shown)? == Reader::Gone {
+                    return Ok(Exit::Ok);
+                }
+                if last.is_some_and(|last| place(&event) >= last) {
+                    return Ok(Exit::Ok);
+                }
+            }
+            Some(Incoming::Reconnecting { attempt, .. }) => {
+                // Said once: it is tried again in silence.
+                if attempt == 1 && !ctx.screen.json {
+                    note(&ctx.screen.paint(Style::Dim, "(connection lost, trying again)"));
+                }
+            }
+            None => return Ok(Exit::Ok),
+        }
+    }
+}
+
+/// How far the log is known after an event. A gap has no place of its own, and says where it ends.
+fn place(event: &ServerEvent) -> u64 {
+    match (event.cursor, event.name.as_str()) {
+        (Some(cursor), _) => cursor.seq,
+        (None, "gap") => event.data.get("to").and_then(Value::as_u64).unwrap_or(0),
+        (None, _) => 0,
+    }
+}
+
+/// `  42 tool_use bash ls -la`.
+fn line(ctx: &Context, event: &ServerEvent) -> String {
+    let place = event.cursor.map(|cursor| cursor.seq.to_string()).unwrap_or_default();
+    let place = ctx.screen.paint(Style::Dim, &format!("{place:>6}"));
+    let style = match event.name.as_str() {
+        "error" | "context_lost" | "gap" => Style::Red,
+        _ => Style::Bold,
+    };
+    let name = ctx.screen.paint(style, &one_line(&event.name, 40));
+    format!("{place} {name} {}\n", summary(event))
+}
+
+fn summary(event: &ServerEvent) -> String {
+    let text = match event.name.as_str() {
+        // Spaces count in a piece of text.
+        "text_delta" | "thinking_delta" => event.data.get("delta").map(ToString::to_string),
+        "tool_use" => {
+            Some(render::tool(event.text("name").unwrap_or_default(), event.data.get("input")))
+        }
+        "tool_result" => event.data.get("content").map(render::text_of),
+        "error" => Some(watch::said(event)),
+        _ => None,
+    };
+    one_line(&text.unwrap_or_else(|| event.data.to_string()), MAX_CHARS)
+}

@@ -1,0 +1,21 @@
+//! A client of the API: what the command line speaks to a server with.
+//!
+//! Requests that may be repeated are repeated when the connection breaks before the answer: reads,
+//! and whatever carries an `Idempotency-Key`. Streams come back by themselves and continue where
+//! they were cut, see [`EventStream`].
+
+mod account;
+mod agents;
+mod error;
+mod request;
+mod sessions;
+mod sse;
+mod stream;
+
+pub use account::Health;
+pub use error::{Cause, ClientError};
+pub(crate) use request::is_loopback;
+pub use request::{BearerKey, Client, Patience};
+pub use sessions::{SessionQuery, Until};
+pub use sse::{Frame, Parser, TooLong};
+pub use stream::{Cursor, EventStream, Incoming, ServerEvent};
