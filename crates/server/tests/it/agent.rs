@@ -3,6 +3,7 @@
 use ash_core::entry::Entry;
 use ash_core::json::Json;
 use ash_core::run::RunStatus;
+use ash_engine::SandboxHost as _;
 use ash_protocol::{ExecEnd, ExecRequest, Limits};
 
 use crate::world::{KEY, World, processes_mentioning, tenant, until};
@@ -59,7 +60,8 @@ async fn tools_work_in_the_workspace_and_everything_is_an_event() {
         ]
     );
     let kinds = turn.kinds();
-    assert_eq!(kinds.iter().filter(|kind| **kind == "message").count(), 3, "{kinds:?}");
+    assert_eq!(kinds.iter().filter(|kind| **kind == "message").count(), 4, "{kinds:?}");
+    assert_eq!(turn.outputs("turn_complete")[0]["numTurns"], 3);
     assert!(kinds.contains(&"thinking_delta"), "{kinds:?}");
     assert_eq!(turn.record.usage.tool_calls, 2);
     assert!(turn.record.usage.output_tokens > 0);

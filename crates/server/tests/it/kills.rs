@@ -6,6 +6,7 @@ use ash_core::entry::Entry;
 use ash_core::id::{RunId, SessionId};
 use ash_core::run::RunStatus;
 use ash_core::session::IfRunning;
+use ash_engine::{RequireState, SandboxHost as _};
 use ash_protocol::ExecRequest;
 
 use crate::world::{World, kill, processes_mentioning, tenant, until};
@@ -225,7 +226,7 @@ async fn a_paused_turn_stands_still_and_goes_on_where_it_was() {
     })
     .await;
     let_go(&world, session);
-    world.engine.resume(&tenant(), session).await.unwrap();
+    world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
     assert_eq!(world.ended(session, run).await.status, RunStatus::Completed);
     assert_eq!(world.host.bridge_of(world.sandbox(session).await), Some(pid), "it is another one");
     remembers(&world, session, "after a pause").await;

@@ -4,14 +4,25 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it wants to see")]
 
 mod agent;
+mod api;
 mod cli;
 mod client;
+mod coming_back;
+mod commands;
 mod docs;
+mod documents;
+mod fake;
 mod faults;
 mod kills;
+mod manners;
 mod protocol;
 mod record;
+mod reference;
 mod refusals;
+mod schemathesis;
+mod settings;
 mod steering;
+mod streams;
 mod talk;
+mod tested;
 mod world;

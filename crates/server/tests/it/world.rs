@@ -17,8 +17,8 @@ use ash_core::time::Clock as _;
 use ash_engine::bridge::{Agent, PlainHost, PlainOptions};
 use ash_engine::host::SandboxRef;
 use ash_engine::{
-    Accepted, CreateSession, Engine, Followed, IdSource, Options, SandboxHost as _, SendPrompt,
-    SystemClock,
+    Accepted, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost as _,
+    SendPrompt, SystemClock,
 };
 use ash_protocol::Limits;
 use ash_server::egress::{ModelKey, ModelProxy, Upstream};
@@ -93,6 +93,7 @@ impl World {
                 config: Json::of("none").unwrap(),
             },
             time_to_live: None,
+            idle_timeout: None,
         };
         let id = self.engine.create_session(create, None).await.unwrap().record.id;
         self.engine.settled(&tenant(), id).await.unwrap();
@@ -141,7 +142,7 @@ impl World {
         session: SessionId,
         wanted: impl Fn(&Entry) -> bool,
     ) -> Vec<LogEntry> {
-        let mut follower = self.engine.follow(&tenant(), session, None).await.unwrap();
+        let mut follower = self.engine.follow(&tenant(), session, FollowFrom::Start).await.unwrap();
         let mut log = Vec::new();
         loop {
             match follower.next().await.unwrap() {
@@ -226,6 +227,8 @@ pub(crate) async fn engine(dir: &Path, model_url: &str, limits: Limits) -> (Engi
         name: "coder".parse().unwrap(),
         definition: Json::of("an agent").unwrap(),
         at: SystemClock.now(),
+        receipt: None,
+        settings: None,
     };
     match store.agent(&tenant(), &agent.name).await {
         Ok(_) => {}
@@ -236,17 +239,16 @@ pub(crate) async fn engine(dir: &Path, model_url: &str, limits: Limits) -> (Engi
     let upstream =
         Upstream { base_url: model_url.to_owned(), key: Some(ModelKey::new(KEY.to_owned())) };
     let described = Agent {
-        runtime: "builtin".to_owned(),
-        model: "scripted".to_owned(),
         env: BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]),
         limits,
+        ..Agent::new("builtin", "scripted")
     };
     let host = PlainHost::open(PlainOptions {
         data: dir.join("data"),
         bridge: bridge_program(),
         owner,
         orphan_ttl: Duration::from_secs(60),
-        describe: Arc::new(move |_| described.clone()),
+        describe: Arc::new(described),
         environment: std::env::vars().collect(),
         egress: Arc::new(ModelProxy::new(upstream).unwrap()),
     })

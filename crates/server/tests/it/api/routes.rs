@@ -1,0 +1,253 @@
+//! Every route once, as it goes when all is well. The transcript is kept beside this file: what is
+//! answered does not change by accident.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::client::{Answer, Frame};
+use super::served::{Served, held, let_go};
+
+/// What was asked and answered, with ids and times made the same in every run.
+#[derive(Default)]
+struct Transcript {
+    text: String,
+    ids: BTreeMap<String, String>,
+    dir: String,
+}
+
+impl Transcript {
+    fn note(&mut self, request: &str, answer: &Answer) {
+        let body = match answer.header("content-type") {
+            Some("application/json") => {
+                let mut body = answer.json();
+                self.hide(&mut body);
+                serde_json::to_string_pretty(&body).unwrap()
+            }
+            _ => names(&answer.body),
+        };
+        let request = self.hidden(request);
+        writeln!(self.text, "{request}\n{}\n{body}\n", answer.status).unwrap();
+    }
+
+    fn note_stream(&mut self, request: &str, frames: &[Frame]) {
+        let request = self.hidden(request);
+        writeln!(self.text, "{request}\n200").unwrap();
+        for frame in frames {
+            let mut data = frame.data.clone();
+            self.hide(&mut data);
+            let id = frame.id.as_deref().unwrap_or("-");
+            writeln!(self.text, "{id} {} {data}", frame.event).unwrap();
+        }
+        self.text.push('\n');
+    }
+
+    fn hide(&mut self, value: &mut Value) {
+        match value {
+            Value::String(text) => match serde_json::from_str::<Value>(text) {
+                // JSON as a text, as lists of events have it.
+                Ok(mut inner @ Value::Object(_)) => {
+                    self.hide(&mut inner);
+                    *text = inner.to_string();
+                }
+                _ => *text = self.hidden(text),
+            },
+            Value::Array(items) => items.iter_mut().for_each(|item| self.hide(item)),
+            Value::Object(fields) => {
+                let is_transcript = fields.contains_key("blake3");
+                for (name, field) in fields {
+                    match name.as_str() {
+                        // What depends on the clock, and on how long the path of the directory is.
+                        "durationMs"
+                        | "duration_ms"
+                        | "uptime"
+                        | "inputTokens"
+                        | "input_tokens"
+                        | "costUsd"
+                        | "total_cost_usd"
+                        | "totalInputTokens"
+                        | "totalCostUsd"
+                        | "totalComputeSeconds" => *field = json!("<number>"),
+                        "bytes" if is_transcript => *field = json!("<number>"),
+                        "coordinatorId" | "blake3" | "keyPrefix" | "key" => {
+                            *field = json!("<text>");
+                        }
+                        _ => self.hide(field),
+                    }
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// A text with ids numbered as they first appear, and times and the directory left out.
+    fn hidden(&mut self, text: &str) -> String {
+        let mut out = String::new();
+        let mut rest = text.replace(&self.dir, "<dir>");
+        while !rest.is_empty() {
+            let is =
+                |length: usize, wanted: fn(&str) -> bool| rest.get(..length).is_some_and(wanted);
+            if is(36, |text| text.parse::<uuid::Uuid>().is_ok()) {
+                let number = self.ids.len() + 1;
+                let id = self.ids.entry(rest[..36].to_owned());
+                out += id.or_insert_with(|| format!("<id {number}>"));
+                rest.drain(..36);
+            } else if is(24, |text| text.ends_with('Z') && text.as_bytes()[10] == b'T') {
+                out += "<time>";
+                rest.drain(..24);
+            } else {
+                out.push(rest.remove(0));
+            }
+        }
+        out
+    }
+}
+
+/// Only what is counted, and not how much.
+fn names(metrics: &str) -> String {
+    let types = metrics.lines().filter(|line| line.starts_with("# TYPE"));
+    let mut types: Vec<&str> =
+        types.filter(|line| !line.contains("seconds") || line.contains("uptime")).collect();
+    types.sort_unstable();
+    types.dedup();
+    types.join("\n")
+}
+
+#[tokio::test]
+async fn every_route_answers_as_it_always_did() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let mut transcript =
+        Transcript { dir: served.dir.display().to_string(), ..Transcript::default() };
+    macro_rules! ask {
+        ($method:literal, $path:expr $(, $body:expr)?) => {{
+            let body: Option<Value> = [$($body)?].into_iter().next();
+            let (path, body): (String, Option<Value>) = ($path.to_string(), body);
+            let answer = client.ask($method, &path, &[], body.as_ref()).await;
+            let body = body.map(|body| format!(" {body}")).unwrap_or_default();
+            transcript.note(&format!("{} {path}{body}", $method), &answer);
+            assert!((200..300).contains(&answer.status), "{path} {answer:?}");
+            answer
+        }};
+    }
+    ask!("GET", "/health");
+    ask!("GET", "/health/ready");
+    // Agents.
+    let files = json!([
+        { "path": "CLAUDE.md", "content": "QmUgYnJpZWYuCg==" },
+        { "path": "notes/one.txt", "content": "b25lCg==" },
+    ]);
+    ask!("POST", "/api/agents", json!({ "name": "coder", "files": files, "env": { "A": "1" } }));
+    ask!("POST", "/api/agents", json!({ "name": "coder", "systemPrompt": "Be brief." }));
+    ask!("GET", "/api/agents");
+    ask!("GET", "/api/agents/coder");
+    ask!("PATCH", "/api/agents/coder", json!({ "env": { "B": "2" }, "config": { "c": 3 } }));
+    ask!("GET", "/api/agents/coder/versions");
+    ask!("GET", "/api/agents/coder/versions/1");
+    ask!("GET", "/api/agents/coder/files");
+    ask!("GET", "/api/agents/coder/files/CLAUDE.md");
+    // Sessions.
+    let create = json!({
+        "agent": "coder", "title": "One", "metadata": { "k": "v" }, "model": "m",
+        "extraEnv": { "X": "y" }, "idleTimeoutMs": 60_000, "budgetUsd": 5.0,
+    });
+    let made = ask!("POST", "/api/sessions", create);
+    let id = made.json()["session"]["id"].as_str().unwrap().to_owned();
+    let of = |rest: &str| format!("/api/sessions/{id}{rest}");
+    let tools = json!({ "s": { "command": "c", "args": ["a"], "env": { "T": "u" } } });
+    let other = json!({ "agent": "coder", "mcpServers": tools, "ttlMs": 3_600_000 });
+    let other = ask!("POST", "/api/sessions", other).json();
+    ask!("GET", "/api/sessions?includeTotal=true&limit=1");
+    let other = other["session"]["id"].as_str().unwrap().to_owned();
+    ask!("DELETE", format!("/api/sessions/{other}"));
+    ask!("GET", of(""));
+    ask!("PATCH", of("/config"), json!({ "title": "Two", "allowedTools": ["bash"] }));
+    ask!("POST", of("/exec"), json!({ "command": "echo out; echo err >&2; exit 3" }));
+    // A run, told in full.
+    let run = client.say(&id, "/think Hm.\n/bash echo hi\n/say Hello").await.all().await;
+    transcript.note_stream(&format!("POST {}", of("/messages")), &run);
+    let sent =
+        ask!("POST", of("/messages"), json!({ "content": "Again\n/say Yes", "detach": true }));
+    let run_id = sent.json()["runId"].as_str().unwrap().to_owned();
+    let stream = client.follow(&id, "until=idle").await.all().await;
+    transcript.note_stream(&format!("GET {}", of("/stream?until=idle")), &stream);
+    ask!("GET", of("/messages?limit=1000"));
+    ask!("GET", of("/events?limit=1000"));
+    ask!("GET", of("/runs"));
+    ask!("GET", of(&format!("/runs/{run_id}")));
+    ask!("GET", of("/logs"));
+    // A run that is interrupted.
+    let mut watched = client.say(&id, &held("Wait")).await;
+    watched.until("tool_use").await;
+    let begun = json!({ "command": "while [ ! -e begun ]; do sleep 0.02; done" });
+    client.post(&of("/exec"), &begun).await.ok();
+    ask!("POST", of("/interrupt"));
+    watched.all().await;
+    let_go(client, &id).await;
+    // Rest and return.
+    ask!("POST", of("/pause"), json!({ "ifRunning": "reject" }));
+    ask!("POST", of("/resume"), json!({ "requireState": true }));
+    ask!("POST", of("/resume"));
+    ask!("POST", of("/stop"));
+    ask!("POST", of("/resume"));
+    ask!("DELETE", of(""));
+    // The account.
+    let made = ask!("POST", "/api/api-keys", json!({ "label": "mine" })).json();
+    ask!("GET", "/api/api-keys");
+    ask!("DELETE", format!("/api/api-keys/{}", made["id"].as_str().unwrap()));
+    let credential = json!({ "type": "anthropic", "key": "sk", "label": "l" });
+    let made = ask!("POST", "/api/credentials", credential).json();
+    ask!("GET", "/api/credentials");
+    let made = made["credential"]["id"].as_str().unwrap().to_owned();
+    ask!("DELETE", format!("/api/credentials/{made}"));
+    ask!("GET", "/api/usage?limit=1");
+    ask!("GET", "/api/usage/stats");
+    ask!("GET", "/metrics");
+    ask!("DELETE", "/api/agents/coder");
+    served.end().await;
+    compare(&transcript.text);
+    // The documents about the routes have tests of their own.
+    let routes = super::operations().into_iter().filter(|(_, path)| !path.starts_with("/docs"));
+    for (method, path) in routes {
+        assert!(was_asked(&transcript.text, &method, &path), "{method} {path} is not tried here");
+    }
+}
+
+/// Whether a route is in the transcript.
+fn was_asked(transcript: &str, method: &str, path: &str) -> bool {
+    let wanted: Vec<&str> = path.split('/').collect();
+    transcript.lines().filter_map(|line| line.split_once(' ')).any(|(asked, rest)| {
+        // Ids are hidden as `<id 1>`, which has a space in it.
+        let asked_path = rest.replace("<id ", "<id");
+        let asked_path = asked_path.split([' ', '?']).next().unwrap_or_default();
+        let parts: Vec<&str> = asked_path.split('/').collect();
+        asked == method
+            && parts.len() == wanted.len()
+            && parts
+                .iter()
+                .zip(&wanted)
+                .all(|(part, wanted)| wanted.starts_with('{') || part == wanted)
+    })
+}
+
+fn compare(found: &str) {
+    let expected = include_str!("transcript.txt");
+    if found == expected {
+        return;
+    }
+    let kept = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("transcript.txt");
+    std::fs::write(&kept, found).unwrap();
+    let differs = found.lines().zip(expected.lines()).position(|(one, other)| one != other);
+    let at = differs.unwrap_or_else(|| found.lines().count().min(expected.lines().count()));
+    let around = |text: &str| {
+        text.lines().skip(at.saturating_sub(8)).take(16).collect::<Vec<_>>().join("\n")
+    };
+    panic!(
+        "line {} of transcript.txt differs; if it should, copy {} over it\n--- expected\n{}\n--- found\n{}",
+        at + 1,
+        kept.display(),
+        around(expected),
+        around(found),
+    );
+}

@@ -1,0 +1,122 @@
+//! The real executable as a child, so that it can be killed.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use ash_server::model::{self, Model};
+use tokio::net::TcpListener;
+
+use super::client::Client;
+use super::served::variables;
+use crate::world::{bridge_program, kill, processes_mentioning};
+
+/// A directory whose processes end with it, however the test ends.
+pub(crate) struct Dir(tempfile::TempDir);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let marker = self.path().as_os_str().to_owned();
+        while let [first, ..] = processes_mentioning(&marker)[..] {
+            // It may end by itself at this moment.
+            let _status = Command::new("kill").args(["-9", &first.to_string()]).status();
+        }
+    }
+}
+
+pub(crate) struct Spawned {
+    child: Child,
+    pub(crate) client: Client,
+    pub(crate) model: Model,
+    variables: Vec<(String, String)>,
+    pub(crate) dir: Dir,
+}
+
+impl Spawned {
+    pub(crate) async fn start() -> Self {
+        bridge_program();
+        let dir = Dir::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let model = Model::start(listener, model::Options::default()).unwrap();
+        let variables: Vec<_> = variables(dir.path(), &model.url()).into_iter().collect();
+        let (child, client) = spawn(dir.path(), &variables);
+        Self { child, client, model, variables, dir }
+    }
+
+    /// Kills the server with -9 and starts another one over the same files.
+    pub(crate) fn kill_and_restart(&mut self) {
+        kill(self.child.id());
+        self.restart();
+    }
+
+    /// Waits for the end of the server and starts another one.
+    pub(crate) fn restart(&mut self) {
+        self.child.wait().unwrap();
+        (self.child, self.client) = spawn(self.dir.path(), &self.variables);
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the server has ended, and well.
+    pub(crate) fn wait(&mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+
+    /// What it printed, over all its lives.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(self.log()).unwrap()
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("log.txt")
+    }
+
+    pub(crate) async fn end(mut self) {
+        let _ended_already = self.child.kill();
+        self.child.wait().unwrap();
+        self.model.shutdown().await;
+    }
+}
+
+fn spawn(dir: &Path, variables: &[(String, String)]) -> (Child, Client) {
+    let log = || File::options().create(true).append(true).open(dir.join("log.txt")).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ash"))
+        .args(["--verbose", "serve"])
+        .current_dir(dir)
+        .env_clear()
+        .envs(variables.iter().cloned())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.next().unwrap_or_else(|| {
+        panic!("it did not start: {}", std::fs::read_to_string(dir.join("log.txt")).unwrap())
+    });
+    let address = line.rsplit_once("http://").expect("it says where it listens").1;
+    let address = address.trim().parse().unwrap();
+    // The rest of what it prints is kept, and the pipe stays open as long as it does.
+    std::thread::spawn({
+        let mut log = log();
+        move || {
+            use std::io::Write as _;
+            lines.for_each(|line| writeln!(log, "{line}").unwrap());
+        }
+    });
+    let key = std::fs::read_to_string(dir.join("data/initial-api-key")).unwrap();
+    (child, Client { address, key: key.trim().to_owned() })
+}
