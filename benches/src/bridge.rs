@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ash_core::entry::Entry;
@@ -16,16 +16,15 @@ use ash_core::json::Json;
 use ash_core::session::{IfBusy, Wake};
 use ash_engine::bridge::{Agent, PlainHost, PlainOptions};
 use ash_engine::{
-    CreateSession, Engine, Followed, IdSource, Options, SandboxHost as _, SendPrompt, SystemClock,
+    CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost as _, SendPrompt,
+    SystemClock,
 };
 use ash_server::egress::{ModelKey, ModelProxy, Upstream};
 use ash_store::Store;
 use ash_store::memory::MemoryStore;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 
 use crate::figures::{Figures, heading, millis};
+use crate::model::{Model, Pace};
 use crate::world;
 
 /// Deltas that are timed one by one, and how far apart they are.
@@ -57,13 +56,13 @@ pub(crate) fn measure() {
     let size = std::fs::metadata(&bridge).expect("the bridge is there").len();
     println!("size of the program: {:.2} MB", size as f64 / 1e6);
     let directory = directory.path().join("d");
+    let short = Pace { deltas: 100, apart: Duration::ZERO };
     runtime.block_on(async {
-        let stage = Stage::set(Arc::new(MemoryStore::new()), &bridge, &directory, Vec::new()).await;
+        let stage = Stage::set(Arc::new(MemoryStore::new()), &bridge, &directory, short).await;
         let resident = stage.resident_kb().await;
         println!("resident when idle, fresh: {:.2} MB", resident as f64 / 1e3);
         stage.clear().await;
-        let script = vec![Pace { deltas: 100, apart: Duration::ZERO }];
-        let stage = Stage::set(Arc::new(MemoryStore::new()), &bridge, &directory, script).await;
+        let stage = Stage::set(Arc::new(MemoryStore::new()), &bridge, &directory, short).await;
         stage.play(100).await;
         let resident = stage.resident_kb().await;
         println!("resident when idle, after a turn: {:.2} MB", resident as f64 / 1e3);
@@ -72,32 +71,22 @@ pub(crate) fn measure() {
 }
 
 async fn one_by_one(store: Arc<dyn Store>, bridge: &Path, directory: &Path) -> Figures {
-    let script = vec![Pace { deltas: TIMED, apart: APART }];
-    let stage = Stage::set(store, bridge, directory, script).await;
+    let pace = Pace { deltas: TIMED, apart: APART };
+    let stage = Stage::set(store, bridge, directory, pace).await;
     let start = Instant::now();
-    let arrivals = stage.play(TIMED).await;
-    let departures = stage.departures();
-    let each = arrivals.iter().zip(&departures).map(|(at, from)| *at - *from).collect();
+    let each = stage.play(TIMED).await.iter().map(|delta| delta.to - delta.from).collect();
     stage.clear().await;
     Figures::new(each, start.elapsed())
 }
 
 async fn flood(store: Arc<dyn Store>, bridge: &Path, directory: &Path) {
-    let script = vec![Pace { deltas: FLOOD, apart: Duration::ZERO }];
-    let stage = Stage::set(store, bridge, directory, script).await;
-    let arrivals = stage.play(FLOOD).await;
-    let begin = stage.departures()[0];
-    let took = *arrivals.last().expect("there was something") - begin;
+    let pace = Pace { deltas: FLOOD, apart: Duration::ZERO };
+    let stage = Stage::set(store, bridge, directory, pace).await;
+    let deltas = stage.play(FLOOD).await;
+    let took = deltas[FLOOD - 1].to - deltas[0].from;
     let rate = FLOOD as f64 / took.as_secs_f64();
     println!("{FLOOD} deltas in {}: {rate:.0}/s, all in the log", millis(took));
     stage.clear().await;
-}
-
-/// How a model answers.
-#[derive(Clone, Copy)]
-struct Pace {
-    deltas: usize,
-    apart: Duration,
 }
 
 /// An engine, a bridge and a model, for one session.
@@ -105,29 +94,21 @@ struct Stage {
     engine: Engine,
     host: PlainHost,
     session: SessionId,
-    departures: Arc<Mutex<Vec<Instant>>>,
-    _model: JoinSet<()>,
+    model: Model,
+}
+
+/// When a delta was written by the model, and when the follower saw it.
+struct Delta {
+    from: Instant,
+    to: Instant,
 }
 
 impl Stage {
-    async fn set(
-        store: Arc<dyn Store>,
-        bridge: &Path,
-        directory: &Path,
-        script: Vec<Pace>,
-    ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let base_url = format!("http://{}", listener.local_addr().expect("it has an address"));
-        let departures = Arc::new(Mutex::new(Vec::new()));
-        let mut model = JoinSet::new();
-        model.spawn(serve(listener, script, Arc::clone(&departures)));
+    async fn set(store: Arc<dyn Store>, bridge: &Path, directory: &Path, pace: Pace) -> Self {
+        let model = Model::start(pace).await;
+        let base_url = model.base_url();
         let owner = store.next_owner().await.expect("the store can be written");
-        let agent = Agent {
-            runtime: "builtin".to_owned(),
-            model: "bench".to_owned(),
-            env: BTreeMap::new(),
-            limits: ash_protocol::Limits::default(),
-        };
+        let agent = Agent::new("builtin", "bench");
         let key = Some(ModelKey::new("none".to_owned()));
         let proxy = ModelProxy::new(Upstream { base_url, key }).expect("a client can be built");
         let host = PlainHost::open(PlainOptions {
@@ -135,7 +116,7 @@ impl Stage {
             bridge: bridge.to_owned(),
             owner,
             orphan_ttl: Duration::from_secs(60),
-            describe: Arc::new(move |_| agent.clone()),
+            describe: Arc::new(agent),
             environment: BTreeMap::new(),
             egress: Arc::new(proxy),
         })
@@ -154,17 +135,21 @@ impl Stage {
             agent: "coder".parse().expect("a plain name"),
             settings: world::settings(),
             time_to_live: None,
+            idle_timeout: None,
         };
         let session = engine.create_session(create, None).await.expect("it can be made").record.id;
         engine.settled(&TenantId::default_tenant(), session).await.expect("it starts");
-        Self { engine, host, session, departures, _model: model }
+        Self { engine, host, session, model }
     }
 
-    /// Has the agent answer, and says when each delta arrived.
-    async fn play(&self, deltas: usize) -> Vec<Instant> {
+    /// Has the agent answer, and says when each delta was written and seen.
+    async fn play(&self, expected: usize) -> Vec<Delta> {
         let tenant = TenantId::default_tenant();
-        let mut follower =
-            self.engine.follow(&tenant, self.session, None).await.expect("it is there");
+        let mut follower = self
+            .engine
+            .follow(&tenant, self.session, FollowFrom::Start)
+            .await
+            .expect("it is there");
         let prompt = SendPrompt {
             content: Json::of("go").expect("a string is JSON"),
             if_busy: IfBusy::Queue,
@@ -172,27 +157,24 @@ impl Stage {
             timeout: None,
         };
         self.engine.prompt(&tenant, self.session, prompt, None).await.expect("it is accepted");
-        let mut arrivals = Vec::with_capacity(deltas);
+        let mut deltas = Vec::with_capacity(expected);
         let mut ended = false;
         while !ended {
             let Followed::Entries(entries) = follower.next().await.expect("the log can be read")
             else {
                 panic!("the log has a gap");
             };
-            let now = Instant::now();
+            let to = Instant::now();
             for entry in entries {
                 if let Entry::TextDelta { delta, .. } = &entry.entry {
-                    arrivals.extend(delta.matches('#').map(|_| now));
+                    let departures = self.model.departures(delta).into_iter();
+                    deltas.extend(departures.map(|from| Delta { from, to }));
                 }
                 ended |= entry.entry.kind() == "run_ended";
             }
         }
-        assert_eq!(arrivals.len(), deltas, "every delta arrived");
-        arrivals
-    }
-
-    fn departures(&self) -> Vec<Instant> {
-        self.departures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        assert_eq!(deltas.len(), expected, "every delta arrived");
+        deltas
     }
 
     async fn resident_kb(&self) -> u64 {
@@ -209,59 +191,5 @@ impl Stage {
         }
         self.engine.abort().await;
         self.host.abandon().await;
-    }
-}
-
-/// A model that answers every request with the next of its paces.
-async fn serve(listener: TcpListener, script: Vec<Pace>, departures: Arc<Mutex<Vec<Instant>>>) {
-    for pace in script {
-        let Ok((stream, _)) = listener.accept().await else { return };
-        if answer(stream, pace, &departures).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn answer(
-    mut stream: TcpStream,
-    pace: Pace,
-    departures: &Mutex<Vec<Instant>>,
-) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    read_request(&mut stream).await?;
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-    let start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"bench\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":1,\"output_tokens\":1}}}\n\nevent: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n";
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(start.as_bytes()).await?;
-    let delta = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"# word\"}}\n\n";
-    for _ in 0..pace.deltas {
-        if !pace.apart.is_zero() {
-            tokio::time::sleep(pace.apart).await;
-        }
-        departures.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
-        stream.write_all(delta.as_bytes()).await?;
-    }
-    let end = "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":1}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-    stream.write_all(end.as_bytes()).await?;
-    stream.shutdown().await
-}
-
-async fn read_request(stream: &mut TcpStream) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    let mut bytes = [0; 8192];
-    loop {
-        let count = stream.read(&mut bytes).await?;
-        request.extend_from_slice(&bytes[..count]);
-        let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-            let is_whole = match length.and_then(|length| length.trim().parse::<usize>().ok()) {
-                Some(length) => body.len() >= length,
-                None => body.ends_with("0\r\n\r\n"),
-            };
-            if is_whole || count == 0 {
-                return Ok(());
-            }
-        }
     }
 }

@@ -10,8 +10,10 @@ mod bridge;
 mod commits;
 mod figures;
 mod memory;
+mod model;
 mod recovery;
 mod replay;
+mod server;
 mod world;
 
 use std::path::PathBuf;
@@ -23,6 +25,12 @@ fn main() {
     if part.as_deref() == Some("resident") {
         let path = arguments.next().expect("the path of a database");
         memory::print_resident(&PathBuf::from(path));
+        return;
+    }
+    // What the server is compared with has a process of its own, as the server has.
+    if part.as_deref() == Some("bare") {
+        let bytes = arguments.next().and_then(|bytes| bytes.parse().ok());
+        server::serve_bare(bytes.expect("how much to answer"));
         return;
     }
     let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
@@ -40,5 +48,8 @@ fn main() {
     }
     if wanted("memory") {
         memory::measure();
+    }
+    if wanted("server") {
+        server::measure(arguments.next().as_deref());
     }
 }

@@ -5,12 +5,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ash_core::session::{PauseReason, Request};
 use ash_store::Store;
-use tokio::task::JoinSet;
 
 use crate::figures::heading;
-use crate::world::{self, Writer};
+use crate::world;
 
 const SESSIONS: usize = 10_000;
 
@@ -22,21 +20,7 @@ pub(crate) fn measure() {
         world::deploy(&*world::open(&empty, 256)).await;
         let store: Arc<dyn Store> = world::open(&full, 256);
         let agent = world::deploy(&*store).await;
-        let mut pausing = JoinSet::new();
-        for _ in 0..64 {
-            let store = Arc::clone(&store);
-            pausing.spawn(async move {
-                for _ in 0..SESSIONS / 64 + 1 {
-                    let mut writer = Writer::new(Arc::clone(&store), agent).await;
-                    writer.request(Request::Interrupt { run: None }).await;
-                    writer.finish().await;
-                    let reason = PauseReason::Idle;
-                    writer.request(Request::Evict { reason }).await;
-                    writer.gone().await;
-                }
-            });
-        }
-        pausing.join_all().await;
+        world::paused_sessions(&store, agent, SESSIONS).await;
     });
     let (without, with) = (resident(&empty), resident(&full));
     println!("no sessions                  {without:>8} kB");

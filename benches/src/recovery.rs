@@ -71,6 +71,7 @@ async fn create_session(engine: &Engine) {
         agent: "coder".parse().expect("a plain name"),
         settings: world::settings(),
         time_to_live: None,
+        idle_timeout: None,
     };
     let tenant = create.tenant.clone();
     let created = engine.create_session(create, None).await.expect("a session can be created");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ash_core::id::TenantId;
 use ash_core::number::Seq;
-use ash_engine::Followed;
+use ash_engine::{FollowFrom, Followed};
 use ash_store::Store;
 
 use crate::figures::{Figures, heading, millis};
@@ -33,8 +33,10 @@ pub(crate) fn measure() {
         for _ in 0..TIMES {
             let before = Instant::now();
             let tenant = TenantId::default_tenant();
-            let mut follower =
-                engine.follow(&tenant, session, None).await.expect("the session is there");
+            let mut follower = engine
+                .follow(&tenant, session, FollowFrom::Start)
+                .await
+                .expect("the session is there");
             let mut seen = 0;
             while seen < EVENTS {
                 match follower.next().await.expect("the log can be read") {

@@ -10,16 +10,18 @@ use ash_core::id::{AgentId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner};
 use ash_core::policy::{Context, Policy};
+use ash_core::resume::Found;
 use ash_core::run::Usage;
 use ash_core::session::{
-    AgentEnding, Decision, Fact, IfBusy, NumberedReport, Prompt, Report, ReportBody, Request,
-    Session, Wake,
+    AgentEnding, Decision, Fact, IfBusy, NumberedReport, PauseReason, Prompt, Report, ReportBody,
+    Request, Session, Wake,
 };
 use ash_core::time::Clock as _;
 use ash_engine::testing::{Dice, FakeHost};
 use ash_engine::{Engine, IdSource, Options, SystemClock};
 use ash_store::sqlite::{self, SqliteStore};
 use ash_store::{Commit, NewAgentVersion, NewSession, SessionRecord, Settings, Store};
+use tokio::task::JoinSet;
 
 /// The body of a measured event: what a line of an agent's answer is.
 pub(crate) const EVENT_BYTES: usize = 300;
@@ -79,8 +81,28 @@ pub(crate) async fn deploy(store: &dyn Store) -> AgentId {
         name: "coder".parse().expect("a plain name"),
         definition: Json::of("an agent").expect("a string is JSON"),
         at: now,
+        receipt: None,
+        settings: None,
     };
     store.deploy_agent(&agent).await.expect("an agent can be deployed").id
+}
+
+/// Sessions that are paused and have no sandbox, made in one go.
+pub(crate) async fn paused_sessions(store: &Arc<dyn Store>, agent: AgentId, count: usize) {
+    let mut pausing = JoinSet::new();
+    for first in 0..64 {
+        let store = Arc::clone(store);
+        pausing.spawn(async move {
+            for _ in (first..count).step_by(64) {
+                let mut writer = Writer::new(Arc::clone(&store), agent).await;
+                writer.request(Request::Interrupt { run: None }).await;
+                writer.finish().await;
+                writer.request(Request::Evict { reason: PauseReason::Idle }).await;
+                writer.gone().await;
+            }
+        });
+    }
+    pausing.join_all().await;
 }
 
 /// A session in the store, driven by hand: no engine, only commits.
@@ -122,7 +144,7 @@ impl Writer {
         let run = ids.make(now, RunId::from_parts);
         let mut writer = Self { store, policy, session, fence, run };
         let incarnation = writer.session.incarnation();
-        writer.observe(Fact::SandboxStarted { incarnation }).await;
+        writer.observe(Fact::SandboxStarted { incarnation, found: Found::NOTHING }).await;
         let prompt = Prompt {
             run,
             content: Json::of("go on").expect("a string is JSON"),
