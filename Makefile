@@ -1,13 +1,13 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy test bench demo sim kill fuzz ci
+.PHONY: help check fmt clippy doc tidy docs test bench demo sim kill fuzz schemathesis ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
 MINUTES ?= 60
 
 help: ## Lists the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 check: fmt clippy doc tidy ## Format, lints, documentation and the tidy rules, all strict
 
@@ -25,6 +25,10 @@ doc:
 tidy:
 	cargo test --quiet -p ash-engine --test tidy
 
+docs: ## Writes the parts of the documents that are made from code
+	UPDATE_DOCS=1 cargo test --quiet -p ash-server --test it -- the_page_about_settings_is \
+	  the_openapi_document_in_the_repository_is the_api_reference_is
+
 test: ## Every test (nextest where it is installed, else cargo test)
 	@if command -v cargo-nextest >/dev/null 2>&1; then \
 	  cargo nextest run --workspace --no-fail-fast; \
@@ -33,12 +37,14 @@ test: ## Every test (nextest where it is installed, else cargo test)
 	fi
 
 bench: ## Benchmarks against bare baselines, as ratios taken in one run
-	cargo build --release --quiet -p ash-bridge
+	cargo build --release --quiet -p ash-bridge -p ash-server
 	cargo run --release --quiet -p ash-bench -- $(PART)
 
-demo: ## A real session through message, crash and resume, on the scripted model
-	@cargo build --quiet -p ash-bridge
-	@cargo run --quiet -p ash-server --example demo
+# The directory of the executables comes from cargo: it can be elsewhere than in ./target.
+demo: ## A conversation that survives kill -9 of the server and of the agent, told step by step
+	@cargo build --quiet -p ash-server -p ash-bridge
+	@python3 examples/demo/demo.py "$$(cargo metadata --no-deps --format-version 1 | \
+	  python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug"
 
 sim: ## Plays simulated histories: SEEDS=n many, or SEED=n one
 	$(if $(SEED),ASH_SIM_SEED=$(SEED),ASH_SIM_SEEDS=$(SEEDS)) \
@@ -54,6 +60,10 @@ FUZZ_FLAGS = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverag
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Ccodegen-units=1 -Cdebug-assertions
 SECONDS ?= 60
+
+schemathesis: ## Sends the server all that its OpenAPI document allows, for SECONDS=n
+	ASH_SCHEMATHESIS_SECONDS=$(SECONDS) ASH_SCHEMATHESIS_SEED=$(or $(SEED),$(shell date +%s)) \
+	  cargo test -p ash-server --test it schemathesis_finds -- --nocapture
 
 fuzz: ## Throws bytes at the frame decoder for SECONDS=n (needs a C++ compiler)
 	cd crates/protocol/fuzz && mkdir -p corpus && RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(FUZZ_FLAGS)" \
