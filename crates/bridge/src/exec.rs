@@ -28,6 +28,10 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 const MAX_PIPE_BYTES: usize = 1024 * 1024;
 /// How much of a stream is kept at most, whatever is asked: escaped as JSON it still fits a frame.
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+/// What is said when the kernel's killer came by. The signal alone does not tell, and a shell may even
+/// have hidden it. It counts by sandbox, so it may have been something that runs beside the command.
+const OUT_OF_MEMORY: &str =
+    "[a process was killed while this command ran, because the sandbox ran out of memory]";
 /// How much is read at once.
 const CHUNK_BYTES: usize = 16 * 1024;
 
@@ -38,6 +42,7 @@ pub async fn run(
     shell_env: &Env,
     workspace: &Path,
 ) -> ExecResult {
+    let ooms = ash_sandbox::oom_kills_here();
     let spawned = directory(workspace, request.cwd.as_deref()).and_then(|cwd| {
         let spec = CommandSpec {
             program: shell().to_owned(),
@@ -50,10 +55,24 @@ pub async fn run(
         };
         processes.spawn(spec).map_err(|error| error.to_string())
     });
-    match spawned {
+    let mut result = match spawned {
         Ok(running) => attend(running, request).await,
         Err(why) => result(ExecEnd::NotStarted(why), Excerpt::new(0), Excerpt::new(0)),
+    };
+    let grew = ooms.zip(ash_sandbox::oom_kills_here()).is_some_and(|(before, now)| now > before);
+    if grew {
+        add_line(&mut result.stderr, OUT_OF_MEMORY);
     }
+    result
+}
+
+/// Adds a line of ours to what a command complained of.
+fn add_line(stderr: &mut String, line: &str) {
+    if !stderr.is_empty() && !stderr.ends_with('\n') {
+        stderr.push('\n');
+    }
+    stderr.push_str(line);
+    stderr.push('\n');
 }
 
 fn shell() -> &'static str {

@@ -1,5 +1,6 @@
 //! `ash-bridge`, the program inside the sandbox. It is started by the server, which hands it a
-//! listening socket as standard input and the spool as standard output.
+//! listening socket as standard input and the spool as standard output. It is also what starts
+//! sandboxes (`launch`), and what tries whether one holds (`probe`).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -33,6 +34,8 @@ fn main() -> ExitCode {
             }
         },
         Some("keep") => process::keep(),
+        Some("launch") => ash_sandbox::launch(),
+        Some("probe") => ash_sandbox::inside_main(),
         Some("--version") => {
             let said = writeln!(io::stdout(), "ash-bridge {}", env!("CARGO_PKG_VERSION"));
             if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -57,9 +60,11 @@ fn run() -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     control.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // The first process of a sandbox hears only signals that it asked for, and could not tell those
+    // of the server from those of the agent. So it asks for none, and obeys its socket and KILL.
+    let is_first = std::process::id() == 1;
     LocalSet::new().block_on(&runtime, async {
         let ending = CancellationToken::new();
-        let mut terminate = signal(SignalKind::terminate())?;
         let start = Start {
             control: tokio::net::UnixListener::from_std(control)?,
             spool,
@@ -71,9 +76,15 @@ fn run() -> io::Result<()> {
         // Whatever ends it, its children end with it: their keepers see that it is gone.
         tokio::select! {
             ended = bridge::run(start) => ended,
-            _ = terminate.recv() => Ok(()),
+            ended = terminated(), if !is_first => ended,
         }
     })
+}
+
+/// Waits until somebody asks for the end by a signal.
+async fn terminated() -> io::Result<()> {
+    signal(SignalKind::terminate())?.recv().await;
+    Ok(())
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is where the program starts")]

@@ -134,7 +134,7 @@ pub struct ExecResult {
     pub end: ExecEnd,
     /// What it printed: the beginning and the end, if it was too much.
     pub stdout: String,
-    /// What it complained of.
+    /// What it complained of; a last line of the bridge says if memory ran out meanwhile.
     pub stderr: String,
     /// How many bytes of the two were left out.
     pub omitted_bytes: u64,

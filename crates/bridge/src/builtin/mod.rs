@@ -216,10 +216,30 @@ impl Builtin {
         let opening = Toolbox::open(workspace, of_session, env, self.processes.clone());
         let (toolbox, problems) = interrupt.run_until_cancelled(opening).await?;
         self.notices.extend(problems);
-        let tools = calls::there_are(&toolbox, &Scope::Main).into_iter();
-        let names: Vec<String> = tools.map(|tool| tool.name).collect();
-        self.notices.extend(self.selection.problems(&names));
+        self.notices.extend(self.selection.problems(&names_in(&toolbox)));
         Some(toolbox)
+    }
+
+    /// Lets the agent use what the session says by now: its prompts carry that.
+    fn select(&mut self, prompt: &Prompt) {
+        let Settings { allowed_tools, disallowed_tools, .. } = &mut self.settings;
+        let said =
+            [(&prompt.allowed_tools, allowed_tools), (&prompt.disallowed_tools, disallowed_tools)];
+        let mut has_changed = false;
+        for (said, known) in said {
+            if let Some(said) = said.as_ref().filter(|said| *said != known) {
+                known.clone_from(said);
+                has_changed = true;
+            }
+        }
+        if has_changed {
+            let Settings { allowed_tools, disallowed_tools, .. } = &self.settings;
+            self.selection = Selection::new(allowed_tools, disallowed_tools);
+            // A toolbox that is not open yet is spoken of when it is.
+            let names = self.toolbox.as_ref().map(names_in);
+            self.notices
+                .extend(names.into_iter().flat_map(|names| self.selection.problems(&names)));
+        }
     }
 
     async fn turn(
@@ -229,6 +249,7 @@ impl Builtin {
         interrupt: &CancellationToken,
     ) -> (Ending, Last) {
         let Accepted { run, prompt } = accepted;
+        self.select(&prompt);
         let tools = self.tools(interrupt).await;
         for message in std::mem::take(&mut self.notices) {
             output(reports, "notice", &json!({ "message": message })).await;
@@ -296,6 +317,10 @@ impl Builtin {
         }
         (ending, Last { rounds, text, usage: ledger.usage() })
     }
+}
+
+fn names_in(toolbox: &Toolbox) -> Vec<String> {
+    calls::there_are(toolbox, &Scope::Main).into_iter().map(|tool| tool.name).collect()
 }
 
 /// The lesser of two limits: a prompt may ask for less than its agent is allowed, not for more.

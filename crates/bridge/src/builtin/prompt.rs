@@ -18,6 +18,10 @@ pub(super) struct Prompt {
     pub(super) budget_micro_usd: Option<u64>,
     /// Nothing: as the agent is set up.
     pub(super) thinking: Option<Thinking>,
+    /// Nothing: as the agent is set up.
+    pub(super) allowed_tools: Option<Vec<String>>,
+    /// Nothing: as the agent is set up.
+    pub(super) disallowed_tools: Option<Vec<String>>,
 }
 
 /// How much a model may think before it answers.
@@ -39,6 +43,8 @@ struct Wire {
     thinking: Option<ThinkingWire>,
     max_thinking_tokens: Option<u32>,
     effort: Option<String>,
+    allowed_tools: Option<Vec<String>>,
+    disallowed_tools: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +73,8 @@ impl Prompt {
                 thinking: None,
                 max_thinking_tokens: None,
                 effort: None,
+                allowed_tools: None,
+                disallowed_tools: None,
             }
         };
         let mut blocks = Block::read_all(&wire.content).ok_or(
@@ -104,6 +112,8 @@ impl Prompt {
             max_rounds: wire.max_turns,
             budget_micro_usd: wire.max_budget_usd.map(micro),
             thinking,
+            allowed_tools: wire.allowed_tools,
+            disallowed_tools: wire.disallowed_tools,
         })
     }
 }

@@ -5,7 +5,7 @@
 //! is the end of the process; the other one hears the bridge. Killing needs no agreement between
 //! the two: one kills for as long as it finds anybody, the other notices that nobody is left.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -25,13 +25,21 @@ use super::{become_reaper, tree};
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
+/// When memory runs out, the kernel takes what a command started before it takes the keeper, who tells
+/// how the command ended, and the keeper before the bridge, whose score is lower than both.
+const COMMAND_OOM_SCORE: u16 = 500;
+const KEEPER_OOM_SCORE: u16 = 400;
+
 /// The main function of `ash-bridge keep`, whose standard input is the socket to the bridge.
 pub fn keep() -> ExitCode {
     let Ok(socket) = rustix::stdio::stdin().try_clone_to_owned() else { return ExitCode::FAILURE };
     let socket = UnixStream::from(socket);
     let Ok((order, handover)) = wire::take_over(&socket) else { return ExitCode::FAILURE };
     let Handover { streams, drains } = handover;
+    // Where it is refused, the kernel chooses as it likes.
+    let _as_it_was = set_oom_score(COMMAND_OOM_SCORE);
     let started = become_reaper().and_then(|()| start(order, streams));
+    let _as_it_was = set_oom_score(KEEPER_OOM_SCORE);
     let main = match started {
         Ok(main) => main,
         Err(error) => {
@@ -45,6 +53,11 @@ pub fn keep() -> ExitCode {
     thread::spawn(move || obey(heard, drains));
     wait_for_all(main, &socket);
     ExitCode::SUCCESS
+}
+
+/// Sets it for this process, and for what it starts from now on.
+fn set_oom_score(score: u16) -> io::Result<()> {
+    fs::write("/proc/self/oom_score_adj", score.to_string())
 }
 
 fn start(order: Order, streams: [OwnedFd; 3]) -> io::Result<i32> {

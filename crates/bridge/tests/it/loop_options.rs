@@ -123,6 +123,27 @@ fn a_name_that_fits_no_tool_is_told_once() {
 }
 
 #[test]
+fn a_prompt_says_which_tools_there_are_from_now_on() {
+    local(async {
+        let ok = || text("ok");
+        let bench = bench(vec![ok(), ok(), ok(), ok()], &["Read", "Bash"], &[]).await;
+        let mut builtin = bench.open().await;
+        run(&mut builtin, json!("as it was set up")).await;
+        let fewer = json!({ "content": "a", "disallowedTools": ["Bash", "Nothing"] });
+        let told = notices(&run(&mut builtin, fewer.clone()).await);
+        assert!(told.len() == 1 && told[0].contains("\"Nothing\""), "{told:?}");
+        assert!(notices(&run(&mut builtin, fewer).await).is_empty(), "it is told once");
+        let other = json!({ "content": "b", "allowedTools": ["LS"], "disallowedTools": [] });
+        run(&mut builtin, other).await;
+        let offered: Vec<_> = (0..4).map(|at| offered(&bench, at)).collect();
+        let expected: [&[&str]; 4] =
+            [&["bash", "read_file"], &["read_file"], &["read_file"], &["list_files"]];
+        assert_eq!(offered, expected);
+        builtin.close().await;
+    });
+}
+
+#[test]
 fn the_sessions_servers_stand_beside_those_of_the_workspace() {
     local(async {
         let call = tools(&[("e", "mcp__mine__echo", json!({ "a": 1 }))]);

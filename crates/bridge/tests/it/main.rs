@@ -20,4 +20,5 @@ mod mcp;
 mod model;
 mod patchset;
 mod process;
+mod sandboxed;
 mod trees;

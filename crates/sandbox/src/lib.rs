@@ -1,0 +1,26 @@
+//! Starts a program where it can harm nobody, and holds it there.
+//!
+//! A [`Launcher`] starts one [`Spec`] at a time: a process tree with a user, namespaces, a file system,
+//! a network and limits of its own, whose pid 1 is the program that was asked for. [`Cgroups`] count,
+//! bound, freeze and kill such trees. [`probe`] finds out which [`Tier`] this machine can do, by starting
+//! one and trying to get out of it.
+//!
+//! Calls block, briefly. This is the one crate with `unsafe` in it, all of it in `sys.rs`.
+
+mod cgroup;
+mod error;
+mod helper;
+mod inside;
+mod launcher;
+mod order;
+mod probe;
+mod spec;
+mod sys;
+
+pub use cgroup::{Abilities, Cgroup, Cgroups, Stats, oom_kills_here};
+pub use error::{LaunchError, Step};
+pub use helper::launch;
+pub use inside::{Check, Outside, inside_main};
+pub use launcher::{Ended, Launched, Launcher, wait};
+pub use probe::{Probe, Probed, probe};
+pub use spec::{Limits, Spec, Tier};
