@@ -1,9 +1,6 @@
 //! What is asked of a session beside its conversation: the end of a run, a command in its sandbox,
 //! what its sandbox had to say.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-
 use ash_core::id::{RunId, SessionId, TenantId};
 use ash_core::number::Seq;
 use ash_core::refusal::Refusal;
@@ -15,6 +12,9 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::host::SandboxRef;
 use crate::registry::{Decided, Want};
+
+/// How many commands may run beside one agent.
+pub(crate) const MAX_COMMANDS: usize = 16;
 
 impl Engine {
     /// Ends a run early: the named one, or else the current one, or else the next in the queue.
@@ -113,40 +113,5 @@ impl Engine {
     ) -> Result<Decided, EngineError> {
         self.visible(tenant, session).await?;
         self.registry.request(session, Want::Decide { request, receipt: None }).await
-    }
-}
-
-/// How many commands may run beside one agent.
-const MAX_COMMANDS: usize = 16;
-
-/// The commands that run now.
-#[derive(Default)]
-pub(crate) struct Commands(Mutex<BTreeMap<SessionId, usize>>);
-
-/// One of them, until it is dropped.
-pub(crate) struct Place<'a>(&'a Commands, SessionId);
-
-impl Commands {
-    /// Takes a place for a command; nothing, if all are taken.
-    fn begin(&self, session: SessionId) -> Option<Place<'_>> {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = running.entry(session).or_default();
-        if *count >= MAX_COMMANDS {
-            return None;
-        }
-        *count += 1;
-        Some(Place(self, session))
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut running = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = running.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                running.remove(&self.1);
-            }
-        }
     }
 }

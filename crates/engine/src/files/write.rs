@@ -1,0 +1,117 @@
+//! Files appear whole or not at all: written under a name that means nothing, then renamed.
+
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, renameat, symlinkat, unlinkat};
+
+use super::beneath::{Tree, kind_of, look_in};
+use super::path::FilePath;
+use super::{FileError, TEMPORARY};
+
+/// Whether a file can be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executable {
+    /// It can.
+    Yes,
+    /// It cannot.
+    No,
+    /// If the file that it replaces can.
+    AsBefore,
+}
+
+impl Tree {
+    /// Writes a file, and the directories above it. Returns how many bytes it has.
+    ///
+    /// A file that is there is replaced: whoever has it open keeps the old one, and other names of it
+    /// do too.
+    pub fn write(
+        &self,
+        path: &FilePath,
+        executable: Executable,
+        content: &mut dyn Read,
+    ) -> Result<u64, FileError> {
+        let dir = self.make_directory(&path.parent())?;
+        let before = match look_in(dir.as_fd(), path.name())? {
+            Some(stat) if kind_of(&stat) != FileType::RegularFile => {
+                return Err(FileError::NotAFile);
+            }
+            Some(stat) => stat.st_mode & 0o777,
+            None => 0o644,
+        };
+        let mode = match executable {
+            Executable::Yes => before | 0o111,
+            Executable::No => before & !0o111,
+            Executable::AsBefore => before,
+        };
+        let temporary = Temporary::name(dir.as_fd())?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = openat(
+            &dir,
+            temporary.name.as_str(),
+            flags | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o600),
+        )?;
+        let mut file = File::from(file);
+        let size = io::copy(content, &mut file)?;
+        file.flush()?;
+        self.give(file.as_fd())?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        temporary.becomes(path.name())?;
+        Ok(size)
+    }
+
+    /// Makes a link, in place of another one or of a file.
+    pub(super) fn link(&self, path: &FilePath, target: &[u8]) -> Result<(), FileError> {
+        let dir = self.make_directory(&path.parent())?;
+        let temporary = Temporary::name(dir.as_fd())?;
+        symlinkat(target, &dir, temporary.name.as_str())?;
+        self.give_link(dir.as_fd(), &temporary.name)?;
+        temporary.becomes(path.name())
+    }
+
+    /// Removes a file, or a link, and not what that leads to. Directories are not removed.
+    pub fn remove(&self, path: &FilePath) -> Result<(), FileError> {
+        let dir = match self.open_directory(&path.parent()) {
+            Err(FileError::NotADirectory) => return Err(FileError::NotFound),
+            dir => dir?,
+        };
+        let stat = look_in(dir.as_fd(), path.name())?.ok_or(FileError::NotFound)?;
+        if kind_of(&stat) == FileType::Directory {
+            return Err(FileError::NotAFile);
+        }
+        Ok(unlinkat(&dir, path.name(), AtFlags::empty())?)
+    }
+}
+
+/// A name in a directory that means nothing. What has it is removed, unless it becomes something.
+struct Temporary<'a> {
+    dir: BorrowedFd<'a>,
+    name: String,
+    is_kept: bool,
+}
+
+impl<'a> Temporary<'a> {
+    fn name(dir: BorrowedFd<'a>) -> Result<Self, FileError> {
+        let mut random = [0; 12];
+        getrandom::fill(&mut random).map_err(|error| FileError::Unavailable(error.into()))?;
+        let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { dir, name: format!("{TEMPORARY}{random}"), is_kept: false })
+    }
+
+    fn becomes(mut self, name: &[u8]) -> Result<(), FileError> {
+        renameat(self.dir, self.name.as_str(), self.dir, name)?;
+        self.is_kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // It may not have come to be, or somebody inside removed it.
+            let _gone = unlinkat(self.dir, self.name.as_str(), AtFlags::empty());
+        }
+    }
+}

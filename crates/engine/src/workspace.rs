@@ -1,0 +1,174 @@
+//! The files of a session, for whoever asks from outside: also of one whose sandbox is gone.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use ash_core::id::{SessionId, TenantId};
+use ash_core::session::Sandbox;
+use tokio::sync::Semaphore;
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::files::{Executable, FileError, FilePath, Listing, OpenFile, Scope, Tree, Unpacked};
+use crate::places::{Place, Places};
+
+/// How many requests about the files of one session are worked on at once.
+const MAX_REQUESTS: usize = 8;
+
+/// How many threads work on files at once, for all sessions.
+const MAX_THREADS: usize = 16;
+
+/// What bounds the work on files.
+#[derive(Clone)]
+pub(crate) struct FileWork {
+    requests: Places,
+    threads: Arc<Semaphore>,
+}
+
+impl Default for FileWork {
+    fn default() -> Self {
+        let threads = Arc::new(Semaphore::new(MAX_THREADS));
+        Self { requests: Places::new(MAX_REQUESTS), threads }
+    }
+}
+
+/// Where the files of a session are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSource {
+    /// In a sandbox that is alive: they may change at any moment.
+    Sandbox,
+    /// Where the last sandbox left them.
+    Snapshot,
+}
+
+impl FileSource {
+    /// The name that clients know it by.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sandbox => "sandbox",
+            Self::Snapshot => "snapshot",
+        }
+    }
+}
+
+/// Why something about the files of a session was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// The session has no files, for it never started.
+    #[error("the session has no workspace")]
+    None,
+    /// It is about a file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It is about the session.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// The files of a session, for the time of a request.
+pub struct Workspace {
+    tree: Arc<Tree>,
+    source: FileSource,
+    threads: Arc<Semaphore>,
+    /// Kept by work that goes on when nobody waits for it any more.
+    place: Arc<Place>,
+}
+
+impl Engine {
+    /// The files of a session. Whoever has them neither wakes it nor counts as its user.
+    pub async fn workspace(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Workspace, WorkspaceError> {
+        let stored = self.shared.store.session(tenant, session).await.map_err(EngineError::from)?;
+        let source = match stored.session.sandbox() {
+            Sandbox::Live
+            | Sandbox::Thawing { .. }
+            | Sandbox::Freezing { .. }
+            | Sandbox::Frozen { .. } => FileSource::Sandbox,
+            Sandbox::None | Sandbox::Starting { .. } | Sandbox::Stopping { .. } => {
+                FileSource::Snapshot
+            }
+        };
+        let FileWork { requests, threads } = self.shared.file_work.clone();
+        let place = Arc::new(requests.begin(session).ok_or(EngineError::Overloaded)?);
+        let place_on_disk = self.shared.host.workspace(session).await;
+        let path = place_on_disk.map_err(|error| EngineError::Unavailable(error.into()))?;
+        let path = path.ok_or(WorkspaceError::None)?;
+        let tree = blocking(&threads, &place, move || match Tree::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            tree => Ok(Some(tree?)),
+        });
+        let tree = Arc::new(tree.await?.ok_or(WorkspaceError::None)?);
+        Ok(Workspace { tree, source, threads, place })
+    }
+}
+
+impl Workspace {
+    /// Where the files are.
+    pub fn source(&self) -> FileSource {
+        self.source
+    }
+
+    /// The ordinary files beneath a directory, or a file alone.
+    pub async fn list(&self, under: FilePath, scope: Scope) -> Result<Listing, WorkspaceError> {
+        self.work(move |tree| tree.list(&under, scope)).await
+    }
+
+    /// Opens a file that is no larger than wanted.
+    pub async fn read(&self, path: FilePath, most: u64) -> Result<OpenFile, WorkspaceError> {
+        self.work(move |tree| tree.read(&path, most)).await
+    }
+
+    /// Writes a file, and the directories above it. Returns how many bytes it has.
+    pub async fn write(
+        &self,
+        path: FilePath,
+        executable: Executable,
+        content: Vec<u8>,
+    ) -> Result<u64, WorkspaceError> {
+        self.work(move |tree| tree.write(&path, executable, &mut content.as_slice())).await
+    }
+
+    /// Removes a file.
+    pub async fn remove(&self, path: FilePath) -> Result<(), WorkspaceError> {
+        self.work(move |tree| tree.remove(&path)).await
+    }
+
+    /// Packs everything into a file without a name. Returns it with its size.
+    pub async fn pack(&self) -> Result<(File, u64), WorkspaceError> {
+        self.work(Tree::pack).await
+    }
+
+    /// Unpacks a bundle over what is there, or refuses all of it.
+    pub async fn unpack(&self, bundle: Vec<u8>) -> Result<Unpacked, WorkspaceError> {
+        self.work(move |tree| tree.unpack(&bundle)).await
+    }
+
+    async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tree) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, WorkspaceError> {
+        let tree = Arc::clone(&self.tree);
+        blocking(&self.threads, &self.place, move || work(&tree)).await
+    }
+}
+
+/// Does something that blocks, when there is a thread for it.
+async fn blocking<T: Send + 'static>(
+    threads: &Arc<Semaphore>,
+    place: &Arc<Place>,
+    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
+) -> Result<T, WorkspaceError> {
+    let thread = Arc::clone(threads).acquire_owned().await;
+    let thread = thread.expect("nobody closes the semaphore");
+    let place = Arc::clone(place);
+    let done = tokio::task::spawn_blocking(move || {
+        let done = work();
+        drop((thread, place));
+        done
+    });
+    let done = done.await.map_err(|error| EngineError::Damaged(error.into()))?;
+    Ok(done?)
+}
