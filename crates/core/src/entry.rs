@@ -247,6 +247,34 @@ impl Entry {
         }
     }
 
+    /// How many bytes of it are what a person or an agent said; the rest is short.
+    pub fn content_bytes(&self) -> usize {
+        match self {
+            Self::Prompt { content: body, .. }
+            | Self::Message { body, .. }
+            | Self::Output { body, .. } => body.get().len(),
+            Self::TextDelta { delta, .. } | Self::ThinkingDelta { delta, .. } => delta.len(),
+            Self::SessionCreated
+            | Self::SessionActive { .. }
+            | Self::SessionPaused { .. }
+            | Self::SessionWaking
+            | Self::SessionResumed { .. }
+            | Self::ContextLost { .. }
+            | Self::SessionStopped
+            | Self::SessionFailed { .. }
+            | Self::SessionEnded { .. }
+            | Self::Rewound { .. }
+            | Self::RunStarted { .. }
+            | Self::Phase { .. }
+            | Self::RunRetry { .. }
+            | Self::RunCancelling { .. }
+            | Self::ReportTooLarge { .. }
+            | Self::RunError { .. }
+            | Self::RunEnded { .. }
+            | Self::ReportsLost { .. } => 0,
+        }
+    }
+
     /// The run this entry belongs to.
     pub const fn run(&self) -> Option<RunId> {
         match self {

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ash_core::entry::Entry;
 use ash_core::id::SessionId;
 use ash_core::number::Seq;
 use ash_core::session::LogEntry;
@@ -47,8 +46,8 @@ impl Head {
             recent.clear();
         }
         self.seq = self.seq.max(seq);
-        let small =
-            entries.iter().map(|entry| size_of(&entry.entry)).sum::<usize>() <= MAX_RECENT_BYTES;
+        let small = entries.iter().map(|entry| entry.entry.content_bytes()).sum::<usize>()
+            <= MAX_RECENT_BYTES;
         let ends_here = entries.last().is_some_and(|last| last.seq == self.seq);
         if !(small && ends_here) {
             recent.clear();
@@ -58,34 +57,6 @@ impl Head {
             recent.pop_front();
         }
         recent.push_back(entries.into());
-    }
-}
-
-/// About how much memory an entry takes.
-fn size_of(entry: &Entry) -> usize {
-    match entry {
-        Entry::Prompt { content: body, .. }
-        | Entry::Message { body, .. }
-        | Entry::Output { body, .. } => body.get().len(),
-        Entry::TextDelta { delta, .. } | Entry::ThinkingDelta { delta, .. } => delta.len(),
-        Entry::SessionCreated
-        | Entry::SessionActive { .. }
-        | Entry::SessionPaused { .. }
-        | Entry::SessionWaking
-        | Entry::SessionResumed { .. }
-        | Entry::ContextLost { .. }
-        | Entry::SessionStopped
-        | Entry::SessionFailed { .. }
-        | Entry::SessionEnded { .. }
-        | Entry::Rewound { .. }
-        | Entry::RunStarted { .. }
-        | Entry::Phase { .. }
-        | Entry::RunRetry { .. }
-        | Entry::RunCancelling { .. }
-        | Entry::ReportTooLarge { .. }
-        | Entry::RunError { .. }
-        | Entry::RunEnded { .. }
-        | Entry::ReportsLost { .. } => 0,
     }
 }
 
@@ -167,6 +138,7 @@ impl Bus {
 #[cfg(test)]
 mod test {
     use super::*;
+    use ash_core::entry::Entry;
     use ash_core::time::Timestamp;
 
     #[test]

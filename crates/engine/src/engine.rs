@@ -16,17 +16,19 @@ use ash_store::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::beside::Commands;
+use crate::beside::MAX_COMMANDS;
 use crate::bus::Bus;
 use crate::counts::{Counts, Resumes};
 use crate::error::EngineError;
 use crate::follow::{FollowFrom, Follower};
 use crate::host::SandboxHost;
 use crate::ids::IdSource;
+use crate::places::Places;
 use crate::reconcile::{self, INTERVAL};
 use crate::registry::{Decided, ReceiptFor, Registry, Want};
 use crate::shared::Shared;
 use crate::tasks::Tasks;
+use crate::workspace::FileWork;
 
 /// What an engine is made of.
 pub struct Options {
@@ -122,7 +124,8 @@ impl Engine {
             bus: Arc::new(Bus::default()),
             tasks: Tasks::new(),
             counts: Counts::default(),
-            commands: Commands::default(),
+            commands: Places::new(MAX_COMMANDS),
+            file_work: FileWork::default(),
         });
         let engine = Self {
             registry: Registry::new(Arc::clone(&shared)),

@@ -15,6 +15,8 @@
 //! 5. A run that is interrupted before it is delivered may begin and end at once, but is never
 //!    ignored once it is delivered.
 
+use std::path::PathBuf;
+
 use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId};
 use ash_core::json::Json;
@@ -130,6 +132,10 @@ pub trait SandboxHost: Send + Sync + 'static {
 
     /// Whether a start of this session would find the files that it worked on.
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError>;
+
+    /// The directory with the files that a session's agent works on, whether or not a sandbox is
+    /// alive; nothing, if there is none. Who owns the directory owns what is in it.
+    async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError>;
 
     /// Every sandbox that is alive on this host, frozen ones too.
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError>;

@@ -16,9 +16,11 @@ mod drain;
 mod driver;
 mod engine;
 mod error;
+pub mod files;
 mod follow;
 pub mod host;
 mod ids;
+mod places;
 mod reconcile;
 mod registry;
 mod resume;
@@ -27,6 +29,7 @@ pub mod signal;
 mod tasks;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod workspace;
 
 pub use clock::SystemClock;
 pub use counts::Resumes;
@@ -36,3 +39,4 @@ pub use follow::{FollowFrom, Followed, Follower, Gap, GapReason};
 pub use host::SandboxHost;
 pub use ids::IdSource;
 pub use resume::{RequireState, Resumed};
+pub use workspace::{FileSource, Workspace, WorkspaceError};

@@ -8,12 +8,13 @@ use ash_core::policy::{Context, Policy};
 use ash_core::time::{Clock, Timestamp};
 use ash_store::Store;
 
-use crate::beside::Commands;
 use crate::bus::Bus;
 use crate::counts::Counts;
 use crate::host::SandboxHost;
 use crate::ids::IdSource;
+use crate::places::Places;
 use crate::tasks::Tasks;
+use crate::workspace::FileWork;
 
 /// Numbers the connections to sandboxes. What comes over an earlier one than the driver's own is
 /// not listened to: it is sent again over the later one, in order and without a hole.
@@ -38,7 +39,9 @@ pub(crate) struct Shared {
     pub(crate) bus: Arc<Bus>,
     pub(crate) tasks: Tasks,
     pub(crate) counts: Counts,
-    pub(crate) commands: Commands,
+    /// For commands beside the agents.
+    pub(crate) commands: Places,
+    pub(crate) file_work: FileWork,
 }
 
 impl Shared {

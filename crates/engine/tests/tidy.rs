@@ -9,14 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which of our crates each of our crates may name. Arrows point down only.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("ash-core", &[]),
     ("ash-protocol", &[]),
-    ("ash-bridge", &["ash-protocol"]),
+    ("ash-sandbox", &[]),
+    ("ash-bridge", &["ash-protocol", "ash-sandbox"]),
     ("ash-store", &["ash-core"]),
-    ("ash-engine", &["ash-core", "ash-protocol", "ash-store"]),
-    ("ash-server", &["ash-core", "ash-protocol", "ash-store", "ash-engine"]),
-    ("ash-bench", &["ash-core", "ash-protocol", "ash-store", "ash-engine", "ash-server"]),
+    ("ash-engine", &["ash-core", "ash-protocol", "ash-store", "ash-sandbox"]),
+    ("ash-server", &["ash-core", "ash-protocol", "ash-store", "ash-sandbox", "ash-engine"]),
+    (
+        "ash-bench",
+        &["ash-core", "ash-protocol", "ash-store", "ash-sandbox", "ash-engine", "ash-server"],
+    ),
 ];
 
 /// Everything that `core` may be built on: no runtime, no I/O, no randomness.
@@ -24,6 +28,9 @@ const PURE: [&str; 4] = ["serde", "serde_json", "thiserror", "uuid"];
 
 /// Crates that belong to one of ours alone.
 const PRIVATE: [(&str, &str); 2] = [("rusqlite", "ash-store"), ("axum", "ash-server")];
+
+/// The one crate that may be unsafe: it makes system calls that nobody wraps.
+const UNSAFE: &str = "crates/sandbox";
 
 /// What a file may have at most.
 const MAX_LINES: usize = 500;
@@ -141,15 +148,36 @@ fn sql_stands_in_the_store_and_there_in_one_place() {
 
 #[test]
 fn every_crate_keeps_the_workspace_lints() {
+    let workspace = read(Path::new("Cargo.toml"));
+    assert!(workspace.contains("unsafe_code = \"forbid\""));
     for path in files("toml").into_iter().filter(|path| path.ends_with("Cargo.toml")) {
         let manifest = read(&path);
         // A fuzz target stands apart from the workspace, and inherits nothing from it.
-        if manifest.contains("[package]") && !manifest.contains("cargo-fuzz = true") {
+        if !manifest.contains("[package]") || manifest.contains("cargo-fuzz = true") {
+            continue;
+        }
+        if path.starts_with(UNSAFE) {
+            // Its own list says the same, but for one line.
+            let lints = workspace.lines().skip_while(|line| *line != "[workspace.lints.rust]");
+            for line in lints.take_while(|line| !line.starts_with("# ")) {
+                let line = line.replace("[workspace.", "[").replace("\"forbid\"", "\"deny\"");
+                assert!(manifest.contains(&line), "{}: {line}", path.display());
+            }
+        } else {
             assert!(manifest.contains("[lints]\nworkspace = true"), "{}", path.display());
         }
     }
-    let workspace = read(Path::new("Cargo.toml"));
-    assert!(workspace.contains("unsafe_code = \"forbid\""));
+}
+
+#[test]
+fn unsafe_code_stands_in_one_crate_with_its_reasons() {
+    let mark = concat!("unsafe", " {");
+    for path in files("rs") {
+        let text = read(&path);
+        let (blocks, reasons) = (text.matches(mark).count(), text.matches("// SAFETY: ").count());
+        assert!(blocks == 0 || path.starts_with(UNSAFE), "{} is unsafe", path.display());
+        assert!(blocks <= reasons, "{}: {blocks} blocks, {reasons} reasons", path.display());
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //!   data/run/<session>/<incarnation>.sock         where it listens
 //!   data/run/<session>/<incarnation>.log          what it had to say about itself
 //!   data/run/<session>/<incarnation>.fresh        its workspace was made for it
+//!   data/run/<session>/<incarnation>.process      which process it is
 //! ```
 //!
 //! A spool that is locked belongs to a live sandbox. One that is free and has a heading belongs to
@@ -102,6 +103,16 @@ impl Files {
         self.named(sandbox, "fresh")
     }
 
+    /// Says which process a sandbox is.
+    pub(super) fn process(&self, sandbox: SandboxRef) -> PathBuf {
+        self.named(sandbox, "process")
+    }
+
+    /// Where the files of all sessions lie.
+    pub(super) fn place(&self) -> PathBuf {
+        self.data.join("sandboxes")
+    }
+
     /// Held by whoever makes the workspace of a session: a start that was given up may still be at
     /// it when the next one comes.
     pub(super) fn making(&self, session: SessionId) -> MutexGuard<'_, ()> {
@@ -180,12 +191,14 @@ impl Files {
         spool.write_all_at(&heading.encode().map_err(io::Error::other)?, 0)?;
         spool.set_len(HEADING_BYTES as u64)?;
         // What it had to say about itself is kept until the next one starts.
-        ["sock", "fresh"].into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
+        ["sock", "fresh", "process"]
+            .into_iter()
+            .try_for_each(|kind| remove(&self.named(sandbox, kind)))
     }
 
     /// Removes what is left of a sandbox that a later one has followed.
     pub(super) fn forget(&self, sandbox: SandboxRef) -> io::Result<()> {
-        let kinds = ["sock", "fresh", "log", "spool"];
+        let kinds = ["sock", "fresh", "process", "log", "spool"];
         kinds.into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
     }
 
@@ -199,6 +212,17 @@ impl Files {
         }
         found.sort();
         Ok(found)
+    }
+
+    /// Those that are alive.
+    pub(super) fn alive(&self) -> io::Result<Vec<SandboxRef>> {
+        let mut alive = Vec::new();
+        for sandbox in self.all()? {
+            if let Life::Alive(_) = self.life(sandbox)? {
+                alive.push(sandbox);
+            }
+        }
+        Ok(alive)
     }
 
     /// Those of one session.

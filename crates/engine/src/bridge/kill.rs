@@ -1,4 +1,4 @@
-//! How a sandbox that is only a process tree is ended, all of it.
+//! How a sandbox is ended, all of it; and how it is frozen.
 
 use std::io;
 use std::sync::Arc;
@@ -7,14 +7,20 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
+use ash_sandbox::Cgroup;
+
+use super::bridges::Inner;
+use super::enclosure::Sandboxing;
 use super::files::Life;
-use super::plain::Inner;
 use super::tree;
 use super::word::failed;
 use crate::host::{HostError, SandboxRef};
 
 /// How long everything of it may take to be gone.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(8);
+
+const FREEZE: &str = "freeze a sandbox";
+const THAW: &str = "thaw a sandbox";
 
 /// How long what a killed bridge left behind may take to end by itself.
 const GRACE: Duration = Duration::from_millis(300);
@@ -27,6 +33,19 @@ impl Inner {
     pub(super) async fn kill(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
         let attempted = "stop a sandbox";
         let begin = Instant::now();
+        if let Some(sandboxing) = self.options.enclosure.sandboxing() {
+            while begin.elapsed() < DEATH_TIMEOUT {
+                let (host, sandboxing) = (Arc::clone(self), Arc::clone(sandboxing));
+                let round = move || host.kill_enclosed(&sandboxing, sandbox);
+                let round = tokio::task::spawn_blocking(round).await;
+                let round = round.map_err(|error| failed(attempted, error))?;
+                if round.map_err(|error| failed(attempted, error))? {
+                    return Ok(());
+                }
+                sleep(LOOK).await;
+            }
+            return Err(failed(attempted, "something of it is still there"));
+        }
         while begin.elapsed() < DEATH_TIMEOUT {
             // At first what is left is only woken: keepers see by themselves that the bridge is
             // gone, and find what has hidden from us.
@@ -41,6 +60,62 @@ impl Inner {
             sleep(LOOK).await;
         }
         Err(failed(attempted, "something of it is still there"))
+    }
+
+    /// Kills whatever is there in a sandbox; says whether there was nothing. When its pid 1 is gone, so is
+    /// everything in it: the kernel sees to that.
+    fn kill_enclosed(&self, sandboxing: &Sandboxing, sandbox: SandboxRef) -> io::Result<bool> {
+        let cgroup = sandboxing.cgroup(sandbox)?;
+        // Also before it has become what it is to be.
+        if let Some(cgroup) = &cgroup {
+            cgroup.kill()?;
+        }
+        if let Life::Alive(told) = self.files.life(sandbox)? {
+            if let Some(pid) = self.process_of(sandbox, told) {
+                // With nothing around it, also what is below.
+                tree::signal_tree(pid, Signal::KILL);
+            }
+            return Ok(false);
+        }
+        cgroup.map_or(Ok(()), |cgroup| cgroup.remove())?;
+        Ok(true)
+    }
+
+    /// Stops every process of a sandbox where it is.
+    pub(super) async fn freeze(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
+        let bridge = self.live_bridge(sandbox, FREEZE)?;
+        match self.freezer(sandbox, FREEZE)? {
+            Some(cgroup) => blocking(FREEZE, move || cgroup.freeze()).await,
+            None => {
+                tree::signal_tree(bridge, Signal::STOP);
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets every process of a sandbox go on. One that was not frozen does so anyway.
+    pub(super) async fn thaw(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
+        let bridge = self.live_bridge(sandbox, THAW)?;
+        match self.freezer(sandbox, THAW)? {
+            Some(cgroup) => blocking(THAW, move || cgroup.thaw()).await,
+            None => {
+                tree::wake_tree(bridge);
+                Ok(())
+            }
+        }
+    }
+
+    fn freezer(
+        &self,
+        sandbox: SandboxRef,
+        attempted: &'static str,
+    ) -> Result<Option<Cgroup>, HostError> {
+        match self.options.enclosure.sandboxing() {
+            Some(sandboxing) => {
+                sandboxing.freezer(sandbox).map_err(|error| failed(attempted, error))
+            }
+            None => Ok(None),
+        }
     }
 
     /// Signals whatever is there of a sandbox; says whether there was nothing.
@@ -84,4 +159,14 @@ impl Inner {
             Life::Dead | Life::Unborn => Err(failed(attempted, "it is not there")),
         }
     }
+}
+
+/// Does something short that blocks.
+async fn blocking(
+    attempted: &'static str,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<(), HostError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|error| failed(attempted, error))?;
+    done.map_err(|error| failed(attempted, error))
 }

@@ -1,25 +1,31 @@
-//! How a sandbox that is only a process tree comes up.
+//! How a sandbox comes up.
 
+use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 use ash_core::failure::{Death, Failure};
 use ash_core::id::SessionId;
 use ash_core::number::SpoolPosition;
 use ash_core::resume::{Found, Native};
 use ash_protocol::{Ask, Config};
+use ash_sandbox::Cgroup;
 use serde_json::value::RawValue;
 use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::bridges::{ANSWER_TIMEOUT, ChildOfOurs, Inner, State};
 use super::connection::{ConnectError, Connection};
+use super::enclosure::{Opening, Sandboxing, end_of};
 use super::files::{Begin, Life};
-use super::options::Agent;
-use super::plain::{ANSWER_TIMEOUT, ChildOfOurs, Inner};
+use super::options::{Agent, Resources};
+use super::process::Started;
 use super::word::{death_by, done, failed, is_harmless, start_failed};
 use super::workspace;
 use crate::host::{HostError, Reporter, SandboxRef, Start};
@@ -51,8 +57,8 @@ impl Inner {
     ) -> Result<Found, Failure> {
         let agent = self.options.describe.describe(start.record).await?;
         self.clear_before(sandbox).await.map_err(start_failed)?;
-        let found = self.prepare(sandbox, start, agent.seed.clone()).await?;
-        self.launch(sandbox)?;
+        let (found, user) = self.prepare(sandbox, start, agent.seed.clone()).await?;
+        self.launch(sandbox, user, agent.resources.clone()).await?;
         let connection = self.first_connection(sandbox).await?;
         let configured = connection.welcome.configured;
         self.pump(sandbox, connection, SpoolPosition::ZERO, reporter).map_err(start_failed)?;
@@ -71,13 +77,15 @@ impl Inner {
         sandbox: SandboxRef,
         start: Start<'_>,
         seed: Option<PathBuf>,
-    ) -> Result<Found, Failure> {
+    ) -> Result<(Found, Option<u32>), Failure> {
         let host = Arc::clone(self);
         let (transcript, completed_runs) = (start.transcript.cloned(), start.completed_runs);
         // It reads as many files as the agent has made.
         let prepared = tokio::task::spawn_blocking(move || {
             let (seed, transcript) = (seed.as_deref(), transcript.as_ref());
-            workspace::prepare(&host.files, sandbox, seed, transcript, completed_runs)
+            let users = host.options.enclosure.sandboxing();
+            let users = users.and_then(|sandboxing| sandboxing.users.as_ref());
+            workspace::prepare(&host.files, sandbox, seed, transcript, completed_runs, users)
         });
         prepared.await.map_err(start_failed)?.map_err(start_failed)
     }
@@ -89,10 +97,12 @@ impl Inner {
             }
             None => None,
         };
+        let places = (self.files.workspace(session), self.files.home(session));
+        let (workspace, home) = self.options.enclosure.seen(places.0, places.1);
         Ok(Config {
             runtime: agent.runtime,
-            workspace: self.files.workspace(session),
-            home: self.files.home(session),
+            workspace,
+            home,
             env: agent.env,
             model: agent.model,
             limits: agent.limits,
@@ -120,41 +130,128 @@ impl Inner {
     }
 
     /// Starts the bridge, unless it runs already.
-    fn launch(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), Failure> {
-        // Held so that a stop is either seen here, or sees what is started here.
-        let mut state = self.state();
+    async fn launch(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+        user: Option<u32>,
+        resources: Resources,
+    ) -> Result<(), Failure> {
+        let Some(sandboxing) = self.options.enclosure.sandboxing().cloned() else {
+            return self.launch_plainly(sandbox);
+        };
+        // From here on a stop sees that it lives.
+        let begun = self.begin(sandbox, &mut self.state())?;
+        let Some(spool) = begun else {
+            return self.adopt(sandbox, None).map_err(start_failed);
+        };
+        let host = Arc::clone(self);
+        // To its end, also when nobody waits for it any more: it has to be known.
+        let launched = tokio::task::spawn_blocking(move || {
+            host.launch_enclosed(&sandboxing, sandbox, user, &resources, spool)
+        });
+        launched.await.map_err(start_failed)?.map_err(start_failed)
+    }
+
+    /// Takes the spool of a sandbox that may be started; none, if it runs already.
+    fn begin(&self, sandbox: SandboxRef, state: &mut State) -> Result<Option<File>, Failure> {
         let stopped = state.stopped_through.get(&sandbox.session).copied().unwrap_or_default();
         if sandbox.incarnation <= stopped {
             return Err(start_failed("it was stopped before it was started"));
         }
         match self.files.begin(sandbox).map_err(start_failed)? {
-            Begin::Taken(Life::Alive(_)) => Ok(()),
+            Begin::Locked(spool) => Ok(Some(spool)),
+            Begin::Taken(Life::Alive(_)) => Ok(None),
             Begin::Taken(Life::Dead | Life::Unborn) => Err(start_failed("it has lived already")),
-            Begin::Locked(spool) => {
-                let control = self.files.bind(sandbox).map_err(start_failed)?;
-                let log = self.files.log(sandbox).map_err(start_failed)?;
-                let mut child = Command::new(&self.options.bridge)
-                    .env_clear()
-                    .envs(self.options.environment.iter().filter(|(name, _)| is_harmless(name)))
-                    .env("HOME", self.files.home(sandbox.session))
-                    .current_dir("/")
-                    .stdin(Stdio::from(OwnedFd::from(control)))
-                    .stdout(Stdio::from(spool))
-                    .stderr(Stdio::from(log))
-                    .spawn()
-                    .map_err(|error| {
-                        let bridge = self.options.bridge.display();
-                        start_failed(format!("{bridge} could not be run: {error}"))
-                    })?;
-                let (exit, death) = watch::channel(None);
-                state.children.insert(sandbox, ChildOfOurs { pid: child.id(), death });
-                self.tasks.spawn(async move {
-                    let death = child.wait().await.map_or(Death::Unseen, death_by);
-                    let _nobody_asks = exit.send(Some(death));
-                });
-                Ok(())
-            }
         }
+    }
+
+    /// Starts a bridge in a sandbox, and sees to it that its end is noticed. Blocks.
+    fn launch_enclosed(
+        self: &Arc<Self>,
+        sandboxing: &Sandboxing,
+        sandbox: SandboxRef,
+        user: Option<u32>,
+        resources: &Resources,
+        spool: File,
+    ) -> Result<(), String> {
+        let told = |error: io::Error| error.to_string();
+        let opening = Opening {
+            uid: user,
+            bridge: &self.options.bridge,
+            workspace: &self.files.workspace(sandbox.session),
+            home: &self.files.home(sandbox.session),
+            control: self.files.bind(sandbox).map_err(told)?,
+            spool,
+            log: self.files.log(sandbox).map_err(told)?,
+            limits: &resources.limits,
+            language: self.options.environment.get("LANG").map(String::as_str),
+        };
+        let begun = Instant::now();
+        let (launched, cgroup) = sandboxing.start(sandbox, opening)?;
+        metrics::histogram!("ash_sandbox_start_seconds").record(begun.elapsed());
+        self.watch(sandbox, launched.pid, launched.pidfd, cgroup);
+        self.write_down(sandbox, launched.pid, resources.disk_bytes);
+        Ok(())
+    }
+
+    /// Writes down which process a sandbox is, for whoever comes after this server.
+    fn write_down(&self, sandbox: SandboxRef, pid: u32, disk_bytes: Option<u64>) {
+        let started = Started::new(pid, disk_bytes, self.options.enclosure.isolation());
+        if let Err(error) = started.and_then(|it| it.write(&self.files.process(sandbox))) {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(session.id = %sandbox.session, error, "a sandbox was not written down");
+        }
+    }
+
+    /// Notices the end of a sandbox.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+        pid: u32,
+        pidfd: OwnedFd,
+        cgroup: Option<Cgroup>,
+    ) {
+        let ooms = cgroup.as_ref().and_then(Cgroup::oom_kills).unwrap_or_default();
+        let ooms = Arc::new(AtomicU64::new(ooms));
+        let (exit, death) = watch::channel(None);
+        let child = ChildOfOurs { pid: Some(pid), death, ooms: Arc::clone(&ooms) };
+        self.state().children.insert(sandbox, child);
+        self.tasks.spawn(async move {
+            let _nobody_asks = exit.send(Some(end_of(pidfd, cgroup, ooms).await));
+        });
+    }
+
+    /// Starts a bridge with nothing around it.
+    fn launch_plainly(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), Failure> {
+        // Held so that a stop is either seen here, or sees what is started here.
+        let mut state = self.state();
+        let Some(spool) = self.begin(sandbox, &mut state)? else { return Ok(()) };
+        let control = self.files.bind(sandbox).map_err(start_failed)?;
+        let log = self.files.log(sandbox).map_err(start_failed)?;
+        let mut child = Command::new(&self.options.bridge)
+            .env_clear()
+            .envs(self.options.environment.iter().filter(|(name, _)| is_harmless(name)))
+            .env("HOME", self.files.home(sandbox.session))
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(control)))
+            .stdout(Stdio::from(spool))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .map_err(|error| {
+                let bridge = self.options.bridge.display();
+                start_failed(format!("{bridge} could not be run: {error}"))
+            })?;
+        let (exit, death) = watch::channel(None);
+        let ooms = Arc::default();
+        state.children.insert(sandbox, ChildOfOurs { pid: child.id(), death, ooms });
+        if let Some(pid) = child.id() {
+            self.write_down(sandbox, pid, None);
+        }
+        self.tasks.spawn(async move {
+            let death = child.wait().await.map_or(Death::Unseen, death_by);
+            let _nobody_asks = exit.send(Some(death));
+        });
+        Ok(())
     }
 
     /// Connects to a bridge that is coming up.

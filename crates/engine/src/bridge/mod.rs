@@ -1,23 +1,31 @@
 //! The engine's side of the bridge: starting one, talking to it, and believing little of it.
 //!
-//! [`PlainHost`] runs bridges as plain child processes, without a sandbox around them: for tests,
-//! and for `--dangerously-no-sandbox`. What it is built of does not depend on that: `files` says
-//! who is alive, `workspace` what there is to work on, `connection` talks to one bridge, `report`
-//! reads what it says, `leftover` reads what a dead one left behind.
+//! [`BridgeHost`] runs bridges. What is around them is an [`Enclosure`]: a sandbox, or nothing at all. The
+//! rest does not depend on that: `files` says who is alive, `workspace` what there is to work on,
+//! `connection` talks to one bridge, `report` reads what it says, `leftover` reads what a dead one left
+//! behind.
 
+mod bridges;
 mod connection;
+mod disk;
+mod enclosure;
 mod files;
 mod kill;
 mod launch;
 mod leftover;
 mod options;
-mod plain;
+mod process;
 mod pump;
 mod report;
 mod transcript;
 mod tree;
+mod upkeep;
+mod users;
 mod word;
 mod workspace;
 
-pub use options::{Agent, Describe, Egress, EgressGuard, PlainOptions};
-pub use plain::PlainHost;
+pub use ash_sandbox::{Check, Limits as SandboxLimits, Tier};
+pub use bridges::BridgeHost;
+pub use enclosure::{Enclosure, NoSandbox, Sandboxing, cgroups_of};
+pub use options::{Agent, Describe, Egress, EgressGuard, HostOptions, Resources};
+pub use users::Users;

@@ -1,4 +1,4 @@
-//! What a host of plain children needs to be told.
+//! What a host of bridges needs to be told.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +15,7 @@ use ash_protocol::Limits;
 use ash_store::SessionRecord;
 use async_trait::async_trait;
 
+use super::enclosure::Enclosure;
 use crate::host::SandboxRef;
 
 /// What an agent is run with.
@@ -28,6 +29,8 @@ pub struct Agent {
     pub env: BTreeMap<String, String>,
     /// What it must not exceed.
     pub limits: Limits,
+    /// What its sandbox may use of the machine.
+    pub resources: Resources,
     /// A directory whose content a fresh workspace begins with; never changed afterwards.
     pub seed: Option<PathBuf>,
     /// What it is told about itself beside what stands in its workspace.
@@ -40,6 +43,15 @@ pub struct Agent {
     pub disallowed_tools: Vec<String>,
 }
 
+/// What a sandbox may use of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Memory, processes, processor time and the like.
+    pub limits: ash_sandbox::Limits,
+    /// What the workspace and the home may take on the disk.
+    pub disk_bytes: Option<u64>,
+}
+
 impl Agent {
     /// An agent with nothing of its own.
     pub fn new(runtime: &str, model: &str) -> Self {
@@ -48,6 +60,7 @@ impl Agent {
             model: model.to_owned(),
             env: BTreeMap::new(),
             limits: Limits::default(),
+            resources: Resources::default(),
             seed: None,
             system_prompt: None,
             mcp_servers: None,
@@ -93,9 +106,9 @@ pub trait Egress: Send + Sync + 'static {
 /// Dropped when a listener is not to be served any more.
 pub type EgressGuard = Box<dyn Send + Sync>;
 
-/// What a [`PlainHost`](super::PlainHost) needs.
+/// What a [`BridgeHost`](super::BridgeHost) needs.
 #[derive(Clone)]
-pub struct PlainOptions {
+pub struct HostOptions {
     /// Where sandboxes and their files are.
     pub data: PathBuf,
     /// The bridge's program.
@@ -110,4 +123,6 @@ pub struct PlainOptions {
     pub environment: BTreeMap<String, String>,
     /// Who answers for the model.
     pub egress: Arc<dyn Egress>,
+    /// What is around the bridges.
+    pub enclosure: Enclosure,
 }

@@ -7,10 +7,10 @@ use ash_core::failure::Death;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::bridges::Inner;
 use super::connection::{Came, ConnectError, Connection, End, Question};
 use super::files::Life;
 use super::leftover::Leftover;
-use super::plain::Inner;
 use super::report::Understanding;
 use crate::host::{Reporter, SandboxRef};
 
@@ -114,6 +114,7 @@ impl Pump {
         self.say_how_much_was_skipped();
         self.host.forget(self.sandbox);
         let _engine_gone = self.reporter.gone(death).await;
+        self.host.remove_remains(self.sandbox).await;
     }
 
     /// Ends a sandbox that cannot be believed, or does not answer.

@@ -2,14 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use ash_core::number::Incarnation;
 use ash_core::resume::{Native, Transcript};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2, renameat};
+use rustix::io::Errno;
 
 /// Where the record is, in the agent's home. See `docs/builtin-agent.md`.
-const RECORD: &str = ".ash/conversation.jsonl";
+const DIRECTORY: &str = ".ash";
+const FILE: &str = "conversation.jsonl";
 
 /// The longest record that is read. Its length is what the agent says.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
@@ -27,7 +30,7 @@ pub(super) fn verify(
     match transcript {
         None if completed_runs == 0 => (Native::None, 0),
         None => (Native::Lost, 0),
-        Some(proof) => match digest(&home.join(RECORD), proof.bytes) {
+        Some(proof) => match digest(home, proof.bytes) {
             Ok(Some(digest)) if digest.to_hex().as_str() == proof.blake3 => {
                 (Native::Intact, proof.turns)
             }
@@ -38,18 +41,32 @@ pub(super) fn verify(
 
 /// Puts a record that failed its proof out of the agent's way, and keeps it for people.
 pub(super) fn set_aside(home: &Path, incarnation: Incarnation) -> io::Result<()> {
-    let lost = home.join(format!(".ash/conversation.lost-{incarnation}.jsonl"));
-    match std::fs::rename(home.join(RECORD), lost) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    let directory = match beneath(home, DIRECTORY, OFlags::PATH | OFlags::DIRECTORY) {
+        Ok(directory) => directory,
+        // Where there is no such directory there is no record: a link is not followed.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+    };
+    let lost = format!("conversation.lost-{incarnation}.jsonl");
+    match renameat(&directory, FILE, &directory, lost) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }
 
-/// The digest of the first `bytes` of a file, if it has as many. The file is the agent's: it may be
+/// Opens something in a home. All of it is the agent's, who may have put links anywhere: they are not
+/// followed.
+fn beneath(home: &Path, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let home = open(home, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(home, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+/// The digest of the first `bytes` of the record, if it has as many. The file is the agent's: it may be
 /// anything, also a pipe that nobody writes to.
-fn digest(path: &Path, bytes: u64) -> io::Result<Option<blake3::Hash>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(open(path, flags, Mode::empty())?);
+fn digest(home: &Path, bytes: u64) -> io::Result<Option<blake3::Hash>> {
+    let path = format!("{DIRECTORY}/{FILE}");
+    let file = File::from(beneath(home, &path, OFlags::RDONLY | OFlags::NONBLOCK)?);
     let found = file.metadata()?;
     if !found.is_file() || found.len() < bytes || bytes > MAX_BYTES {
         return Ok(None);
@@ -85,7 +102,7 @@ mod test {
     fn a_record_is_intact_if_it_begins_with_what_was_proven() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join(".ash")).unwrap();
-        let record = home.path().join(RECORD);
+        let record = home.path().join(".ash/conversation.jsonl");
         let verdict = |proof: Option<&Transcript>, runs| verify(home.path(), proof, runs);
         let proven = proof("one\ntwo\n", 2);
 
@@ -108,7 +125,7 @@ mod test {
     fn a_record_that_is_no_file_or_has_no_end_is_lost_and_nobody_waits_for_it() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join(".ash")).unwrap();
-        let record = home.path().join(RECORD);
+        let record = home.path().join(".ash/conversation.jsonl");
         std::os::unix::fs::symlink("/dev/zero", &record).unwrap();
         assert_eq!(verify(home.path(), Some(&proof("x", 1)), 1), (Native::Lost, 0));
         fs::remove_file(&record).unwrap();
@@ -119,5 +136,24 @@ mod test {
         File::create(&record).unwrap().set_len(1 << 40).unwrap();
         let endless = Transcript { bytes: 1 << 40, ..proof("", 1) };
         assert_eq!(verify(home.path(), Some(&endless), 1), (Native::Lost, 0));
+    }
+
+    #[test]
+    fn nothing_outside_of_the_home_is_believed_or_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, outside) = (dir.path().join("home"), dir.path().join("outside"));
+        fs::create_dir_all(&home).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("conversation.jsonl"), "said").unwrap();
+        std::os::unix::fs::symlink(&outside, home.join(".ash")).unwrap();
+        assert_eq!(verify(&home, Some(&proof("said", 1)), 1), (Native::Lost, 0));
+        set_aside(&home, Incarnation::new(3)).unwrap();
+        assert!(outside.join("conversation.jsonl").exists());
+        fs::remove_file(home.join(".ash")).unwrap();
+        fs::rename(&outside, home.join(".ash")).unwrap();
+        assert_eq!(verify(&home, Some(&proof("said", 1)), 1), (Native::Intact, 1));
+        set_aside(&home, Incarnation::new(3)).unwrap();
+        assert!(home.join(".ash/conversation.lost-3.jsonl").exists());
+        set_aside(&home, Incarnation::new(4)).unwrap();
     }
 }

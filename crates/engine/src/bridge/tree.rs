@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 /// Wakes everything below a bridge, and then the bridge: it must not find its children stopped, and
 /// take them for broken.
@@ -37,7 +38,7 @@ pub(super) fn signal_tree(bridge: u32, signal: Signal) {
 }
 
 /// A process and everything below it.
-fn descendants(root: u32) -> Vec<u32> {
+pub(super) fn descendants(root: u32) -> Vec<u32> {
     let parents = parents();
     let mut found: Vec<u32> = parents.contains_key(&root).then_some(root).into_iter().collect();
     let mut next = 0;
@@ -63,6 +64,12 @@ pub(super) fn has_name(pid: u32, program: &str) -> bool {
     const KEPT: usize = 15;
     let kept = &program.as_bytes()[..program.len().min(KEPT)];
     fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_ascii_end() == kept)
+}
+
+/// A handle of a process, which another one with its number does not answer to.
+pub(super) fn handle_of(pid: u32) -> Option<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+    pidfd_open(pid, PidfdFlags::NONBLOCK).ok()
 }
 
 pub(super) fn send(pid: u32, signal: Signal) {

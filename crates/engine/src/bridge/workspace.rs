@@ -13,13 +13,17 @@ use rustix::fs::syncfs;
 
 use super::files::{Files, Life};
 use super::transcript::{set_aside, verify};
+use super::users::{Users, give};
 use crate::host::SandboxRef;
 
 /// How many files are counted at most: an agent must not be able to make its own start take for
 /// ever.
 const MAX_COUNTED: u64 = 1_000_000;
 
-/// Sees to it that a sandbox has a workspace, and says what was found. Nothing of the session may
+/// How many directories are remembered at most to be looked into.
+const MAX_WAITING: usize = 10_000;
+
+/// Sees to it that a sandbox has a workspace, and says what was found and whose it is. Nothing of the session may
 /// run, unless it is the sandbox itself.
 pub(super) fn prepare(
     files: &Files,
@@ -27,23 +31,37 @@ pub(super) fn prepare(
     seed: Option<&Path>,
     transcript: Option<&Transcript>,
     completed_runs: u32,
-) -> io::Result<Found> {
+    users: Option<&Users>,
+) -> io::Result<(Found, Option<u32>)> {
     let session = sandbox.session;
     let _one_at_a_time = files.making(session);
     files.make_directories(session)?;
     let home = files.home(session);
+    // What is in use is not given to anybody else.
+    let is_alive = matches!(files.life(sandbox)?, Life::Alive(_));
+    let user = match users {
+        Some(users) if is_alive => users.owner(&home)?,
+        Some(users) => Some(users.of(&home, &files.place())?),
+        None => None,
+    };
     let (native, turns) = verify(&home, transcript, completed_runs);
     // A record that is not what the log says is not to be believed by anybody. Whoever is alive has
     // begun another one.
     if native == Native::Lost && matches!(files.life(sandbox)?, Life::Unborn) {
         set_aside(&home, sandbox.incarnation).map_err(|error| named(&home, error))?;
     }
-    if make(files, sandbox, seed)? == Workspace::Fresh {
-        return Ok(Found { native, turns, ..Found::NOTHING });
+    let workspace = make(files, sandbox, seed)?;
+    if let Some(user) = user.filter(|_| !is_alive) {
+        // The home last: whoever owns it owns the rest.
+        give(&files.workspace(session), user)?;
+        give(&home, user)?;
+    }
+    if workspace == Workspace::Fresh {
+        return Ok((Found { native, turns, ..Found::NOTHING }, user));
     }
     let (count, bytes) = survey(&files.workspace(session));
     let (workspace, source) = (Workspace::Kept, Source::Local);
-    Ok(Found { workspace, source, files: count, bytes, native, turns })
+    Ok((Found { workspace, source, files: count, bytes, native, turns }, user))
 }
 
 /// Makes a workspace, unless there is one. One that was made for this very sandbox is fresh, also
@@ -105,20 +123,22 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// How many files are below a directory, and how large they are together. What cannot be read is
 /// passed over; links are not followed.
 fn survey(root: &Path) -> (u64, u64) {
-    let (mut count, mut bytes) = (0_u64, 0_u64);
+    let (mut count, mut bytes, mut looked) = (0_u64, 0_u64, 0_u64);
     let mut rest = vec![root.to_owned()];
     while let Some(directory) = rest.pop() {
         let Ok(entries) = fs::read_dir(&directory) else { continue };
         for entry in entries.flatten() {
             let Ok(found) = entry.metadata() else { continue };
-            if found.is_dir() {
-                rest.push(entry.path());
-                continue;
-            }
-            count += 1;
-            bytes = bytes.saturating_add(found.len());
-            if count >= MAX_COUNTED {
+            looked += 1;
+            if looked >= MAX_COUNTED {
                 return (count, bytes);
+            }
+            if found.is_dir() && rest.len() < MAX_WAITING {
+                rest.push(entry.path());
+            }
+            if !found.is_dir() {
+                count += 1;
+                bytes = bytes.saturating_add(found.len());
             }
         }
     }
@@ -147,6 +167,15 @@ mod test {
         SandboxRef { session, incarnation: Incarnation::new(number) }
     }
 
+    fn made(
+        files: &Files,
+        sandbox: SandboxRef,
+        seed: Option<&Path>,
+        transcript: Option<&Transcript>,
+    ) -> io::Result<Found> {
+        prepare(files, sandbox, seed, transcript, 0, None).map(|(found, _)| found)
+    }
+
     fn seed(root: &Path) -> std::path::PathBuf {
         let seed = root.join("seed");
         fs::create_dir_all(seed.join("src/deep")).unwrap();
@@ -165,7 +194,7 @@ mod test {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::open(&dir.path().join("data")).unwrap();
         let seed = seed(dir.path());
-        let found = prepare(&files, sandbox(1), Some(&seed), None, 0).unwrap();
+        let found = made(&files, sandbox(1), Some(&seed), None).unwrap();
         assert_eq!(found, Found::NOTHING);
         let place = files.workspace(sandbox(1).session);
         assert_eq!(fs::read_to_string(place.join("link")).unwrap(), "be kind");
@@ -183,14 +212,14 @@ mod test {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::open(dir.path()).unwrap();
         for _again in 0..2 {
-            assert_eq!(prepare(&files, sandbox(1), None, None, 0).unwrap(), Found::NOTHING);
+            assert_eq!(made(&files, sandbox(1), None, None).unwrap(), Found::NOTHING);
         }
         let place = files.workspace(sandbox(1).session);
         fs::create_dir(place.join("dir")).unwrap();
         fs::write(place.join("dir/a"), "abc").unwrap();
         symlink("/", place.join("everything")).unwrap();
         files.bury(sandbox(1)).unwrap();
-        let found = prepare(&files, sandbox(2), None, None, 0).unwrap();
+        let found = made(&files, sandbox(2), None, None).unwrap();
         assert_eq!((found.workspace, found.source), (Workspace::Kept, Source::Local));
         assert_eq!((found.files, found.bytes, found.native), (2, 4, Native::None));
     }
@@ -202,7 +231,7 @@ mod test {
         let seed = seed(dir.path());
         let place = files.workspace(sandbox(1).session);
         fs::create_dir_all(place.with_extension("new").join("half")).unwrap();
-        let found = prepare(&files, sandbox(1), Some(&seed), None, 0).unwrap();
+        let found = made(&files, sandbox(1), Some(&seed), None).unwrap();
         assert_eq!(found.workspace, Workspace::Fresh);
         assert!(!place.join("half").exists() && place.join("CLAUDE.md").exists());
     }
@@ -212,7 +241,7 @@ mod test {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::open(&dir.path().join("data")).unwrap();
         let gone = dir.path().join("gone");
-        let error = prepare(&files, sandbox(1), Some(&gone), None, 0).unwrap_err();
+        let error = made(&files, sandbox(1), Some(&gone), None).unwrap_err();
         assert!(error.to_string().contains("gone"), "{error}");
         assert!(!files.workspace(sandbox(1).session).exists());
     }

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -64,6 +65,8 @@ pub(super) struct State {
     dead_through: BTreeMap<SessionId, Incarnation>,
     /// The sandbox that each workspace was made for.
     workspaces: BTreeMap<SessionId, Incarnation>,
+    /// Directories that stand for a workspace.
+    directories: BTreeMap<SessionId, PathBuf>,
     pub(super) said: BTreeMap<RunId, String>,
     pub(super) begun: BTreeSet<RunId>,
     pub(super) broken_promises: Vec<String>,
@@ -134,6 +137,11 @@ impl FakeHost {
     /// The files of a session are gone.
     pub fn lose_workspace(&self, session: SessionId) {
         self.0.state().workspaces.remove(&session);
+    }
+
+    /// Where the files of a session are from now on.
+    pub fn place_workspace(&self, session: SessionId, directory: PathBuf) {
+        self.0.state().directories.insert(session, directory);
     }
 
     /// The machine reboots: everything is gone, and nobody saw it go.
@@ -288,6 +296,10 @@ impl SandboxHost for FakeHost {
 
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError> {
         self.call("look", || self.0.state().workspaces.contains_key(&session)).await
+    }
+
+    async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {
+        self.call("find files", || self.0.state().directories.get(&session).cloned()).await
     }
 
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError> {

@@ -21,7 +21,9 @@ use ash_core::resume::Workspace;
 use ash_core::run::RunStatus;
 use ash_core::session::{LogEntry, Status};
 use ash_core::time::Clock as _;
-use ash_engine::bridge::{Agent, Describe, Egress, EgressGuard, PlainHost, PlainOptions};
+use ash_engine::bridge::{
+    Agent, BridgeHost, Describe, Egress, EgressGuard, Enclosure, HostOptions,
+};
 use ash_engine::host::SandboxRef;
 use ash_engine::{
     Accepted, Engine, FollowFrom, Followed, IdSource, Options, RequireState, SandboxHost as _,
@@ -101,7 +103,7 @@ impl Egress for NoModel {
 
 struct World {
     engine: Engine,
-    host: PlainHost,
+    host: BridgeHost,
     store: Arc<MemoryStore>,
     _dir: tempfile::TempDir,
 }
@@ -123,7 +125,7 @@ impl World {
         std::fs::set_permissions(&bridge, std::fs::Permissions::from_mode(0o755)).unwrap();
         let store = Arc::new(MemoryStore::new());
         let owner = store.next_owner().await.unwrap();
-        let host = PlainHost::open(PlainOptions {
+        let host = BridgeHost::open(HostOptions {
             data: dir.path().join("data"),
             bridge,
             owner,
@@ -131,6 +133,7 @@ impl World {
             describe,
             environment: BTreeMap::new(),
             egress: Arc::new(NoModel),
+            enclosure: Enclosure::Nothing,
         })
         .unwrap();
         let agent = NewAgentVersion {

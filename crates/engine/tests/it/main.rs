@@ -10,3 +10,4 @@ mod bridges;
 mod coming_back;
 mod simulation;
 mod support;
+mod workspace;

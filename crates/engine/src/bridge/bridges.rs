@@ -1,5 +1,4 @@
-//! A host whose sandboxes are plain child processes: nothing keeps the agent from the rest of the
-//! machine. For tests, and for `--dangerously-no-sandbox`.
+//! A host of bridges, each with what is around it.
 //!
 //! Bridges outlive the server that started them. What they need to be found again is in files
 //! (`files`): a host that starts over finds every live bridge by its locked spool.
@@ -8,6 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,18 +18,19 @@ use ash_core::number::{Incarnation, Owner, SpoolPosition};
 use ash_core::resume::Found;
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use async_trait::async_trait;
-use rustix::process::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::connection::{ConnectError, Connection, Question};
+use super::enclosure::Enclosure;
 use super::files::{Files, Life};
-use super::options::{EgressGuard, PlainOptions};
+use super::options::{EgressGuard, HostOptions};
+use super::process::{Isolation, Started};
 use super::pump::Pump;
 use super::report::Understanding;
-use super::tree;
 use super::word::{done, failed, frame_of, start_failed, unexpected};
+use super::{tree, upkeep};
 use crate::host::{HostError, Reporter, SandboxHost, SandboxRef, Start};
 use crate::tasks::Tasks;
 
@@ -48,13 +49,13 @@ const EXEC_MARGIN: Duration = Duration::from_secs(15);
 /// How much of what a bridge says about itself is shown.
 const MAX_LOG_BYTES: u64 = 256 * 1024;
 
-/// Runs sandboxes as plain children. Cheap to clone.
+/// Runs bridges. Cheap to clone.
 #[derive(Clone)]
-pub struct PlainHost(Arc<Inner>);
+pub struct BridgeHost(Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) files: Files,
-    pub(super) options: PlainOptions,
+    pub(super) options: HostOptions,
     state: Mutex<State>,
     pub(super) tasks: Tasks,
 }
@@ -64,6 +65,8 @@ pub(super) struct State {
     links: BTreeMap<SandboxRef, Link>,
     pub(super) children: BTreeMap<SandboxRef, ChildOfOurs>,
     egress: BTreeMap<SandboxRef, EgressGuard>,
+    /// Why those were ended that we ended.
+    pub(super) reasons: BTreeMap<SandboxRef, Death>,
     /// Of each session, the incarnations that must not be started any more.
     pub(super) stopped_through: BTreeMap<SessionId, Incarnation>,
 }
@@ -74,6 +77,8 @@ pub(super) struct ChildOfOurs {
     pub(super) pid: Option<u32>,
     /// How it ended, once it has.
     pub(super) death: watch::Receiver<Option<Death>>,
+    /// How many of its processes had been killed for their memory when it was last seen alive.
+    pub(super) ooms: Arc<AtomicU64>,
 }
 
 /// The way to a sandbox that is connected.
@@ -83,17 +88,33 @@ struct Link {
     pump: AbortHandle,
 }
 
-impl PlainHost {
+impl BridgeHost {
     /// A host over a directory. Bridges that are alive there are found again.
-    pub fn open(options: PlainOptions) -> io::Result<Self> {
+    pub fn open(options: HostOptions) -> io::Result<Self> {
         let files = Files::open(&options.data)?;
-        Ok(Self(Arc::new(Inner { files, options, state: Mutex::default(), tasks: Tasks::new() })))
+        let (state, tasks) = (Mutex::default(), Tasks::new());
+        let host = Arc::new(Inner { files, options, state, tasks });
+        if host.options.enclosure.sandboxing().is_some() {
+            host.tasks.spawn(upkeep::clear_up(Arc::downgrade(&host)));
+            host.tasks.spawn(upkeep::count_disk(Arc::downgrade(&host)));
+        }
+        Ok(Self(host))
     }
 
     /// Lets go of every sandbox without ending it, as the death of the server would.
     pub async fn abandon(&self) {
         self.0.tasks.abort().await;
         *self.0.state() = State::default();
+    }
+
+    /// Leaves the machine as it was, if no sandbox is left on it.
+    pub fn tidy_up(&self) {
+        let sandboxing = self.0.options.enclosure.sandboxing();
+        if let Some(cgroups) = sandboxing.map(|sandboxing| sandboxing.cgroups.clone())
+            && cgroups.list().is_ok_and(|left| left.is_empty())
+        {
+            let _taken_meanwhile = cgroups.remove();
+        }
     }
 
     /// Where a session's agent works.
@@ -116,7 +137,7 @@ impl PlainHost {
 }
 
 #[async_trait]
-impl SandboxHost for PlainHost {
+impl SandboxHost for BridgeHost {
     async fn start(
         &self,
         sandbox: SandboxRef,
@@ -137,7 +158,20 @@ impl SandboxHost for PlainHost {
     ) -> Result<(), HostError> {
         let attempted = "attach to a sandbox";
         match self.0.files.life(sandbox).map_err(|error| failed(attempted, error))? {
-            Life::Alive(_) => {
+            Life::Alive(_) if self.0.is_isolated_otherwise(sandbox) => {
+                tracing::warn!(
+                    session.id = %sandbox.session,
+                    "the sandbox of session {} is isolated otherwise than this server does it, and is ended",
+                    sandbox.session,
+                );
+                self.0.kill(sandbox).await?;
+                self.attach(sandbox, after, reporter).await
+            }
+            Life::Alive(told) => {
+                self.0.adopt(sandbox, told)?;
+                // Nothing stays frozen by accident: whoever is frozen on purpose is not attached to. One that
+                // cannot be thawed does not answer, which is noticed below.
+                let _noticed_below = self.0.thaw(sandbox).await;
                 let connection = self
                     .0
                     .connect(sandbox, after.get())
@@ -173,8 +207,7 @@ impl SandboxHost for PlainHost {
     }
 
     async fn freeze(&self, sandbox: SandboxRef) -> Result<(), HostError> {
-        tree::signal_tree(self.0.live_bridge(sandbox, "freeze a sandbox")?, Signal::STOP);
-        Ok(())
+        self.0.freeze(sandbox).await
     }
 
     async fn thaw(
@@ -183,7 +216,7 @@ impl SandboxHost for PlainHost {
         after: SpoolPosition,
         reporter: Reporter,
     ) -> Result<(), HostError> {
-        tree::wake_tree(self.0.live_bridge(sandbox, "thaw a sandbox")?);
+        self.0.thaw(sandbox).await?;
         self.attach(sandbox, after, reporter).await
     }
 
@@ -245,16 +278,17 @@ impl SandboxHost for PlainHost {
         found.map_err(|error| failed("look for a workspace", error))
     }
 
+    async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {
+        Ok(self.has_state(session).await?.then(|| self.0.files.workspace(session)))
+    }
+
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError> {
         let attempted = "list sandboxes";
-        let mut alive = Vec::new();
-        for sandbox in self.0.files.all().map_err(|error| failed(attempted, error))? {
-            let life = self.0.files.life(sandbox).map_err(|error| failed(attempted, error))?;
-            if let Life::Alive(_) = life {
-                alive.push(sandbox);
-            }
-        }
-        Ok(alive)
+        let host = Arc::clone(&self.0);
+        // It looks at what every session has left.
+        let listed = tokio::task::spawn_blocking(move || host.files.alive()).await;
+        let listed = listed.map_err(|error| failed(attempted, error))?;
+        listed.map_err(|error| failed(attempted, error))
     }
 }
 
@@ -314,8 +348,43 @@ impl Inner {
         Pump { host, sandbox, reporter, questions, understanding, in_vain_since: None }
     }
 
-    /// How a sandbox ended, if it was a child of ours.
+    /// Whether a sandbox was started by a server that isolates agents otherwise than this one. What nothing was
+    /// written down of is believed to be ours only where nothing is promised.
+    fn is_isolated_otherwise(&self, sandbox: SandboxRef) -> bool {
+        let ours = self.options.enclosure.isolation();
+        let children = &self.state().children;
+        let found = Started::read(&self.files.process(sandbox)).map(|started| started.isolation);
+        !children.contains_key(&sandbox) && found.unwrap_or(Isolation::None) != ours
+    }
+
+    /// Notices the end of a sandbox that an earlier server started.
+    pub(super) fn adopt(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+        told: Option<u32>,
+    ) -> Result<(), HostError> {
+        let attempted = "adopt a sandbox";
+        if self.state().children.contains_key(&sandbox) {
+            return Ok(());
+        }
+        // One that cannot be found can still be talked to: its end is noticed by its connection.
+        let Some(pid) = self.process_of(sandbox, told) else { return Ok(()) };
+        let cgroup = match self.options.enclosure.sandboxing() {
+            Some(sandboxing) => sandboxing.cgroup(sandbox),
+            None => Ok(None),
+        };
+        let cgroup = cgroup.map_err(|error| failed(attempted, error))?;
+        if let Some(pidfd) = tree::handle_of(pid) {
+            self.watch(sandbox, pid, pidfd, cgroup);
+        }
+        Ok(())
+    }
+
+    /// How a sandbox ended, if that was watched.
     pub(super) async fn death_of(&self, sandbox: SandboxRef) -> Option<Death> {
+        if let Some(reason) = self.state().reasons.get(&sandbox) {
+            return Some(reason.clone());
+        }
         let mut child = self.state().children.get(&sandbox).cloned()?;
         let ended = timeout(DEATH_TIMEOUT, child.death.wait_for(Option::is_some)).await;
         ended.ok()?.ok()?.clone()
@@ -325,7 +394,15 @@ impl Inner {
     pub(super) fn process_of(&self, sandbox: SandboxRef, told: Option<u32>) -> Option<u32> {
         let child = self.state().children.get(&sandbox).cloned();
         let living = child.filter(|child| child.death.borrow().is_none());
-        living.and_then(|child| child.pid).or(told.filter(|&pid| self.is_bridge(pid)))
+        if let Some(pid) = living.and_then(|child| child.pid) {
+            return Some(pid);
+        }
+        match (Started::read(&self.files.process(sandbox)), &self.options.enclosure) {
+            (Some(started), _) => started.is_there().then_some(started.pid),
+            // What it says itself is not believed of one in a sandbox.
+            (None, Enclosure::Sandbox(_)) => None,
+            (None, Enclosure::Nothing) => told.filter(|&pid| self.is_bridge(pid)),
+        }
     }
 
     /// Whether a process number that a spool names still belongs to a bridge.
@@ -340,6 +417,12 @@ impl Inner {
         state.links.remove(&sandbox);
         state.egress.remove(&sandbox);
         state.children.remove(&sandbox);
+        state.reasons.remove(&sandbox);
+    }
+
+    /// Those that are connected.
+    pub(super) fn connected(&self) -> Vec<SandboxRef> {
+        self.state().links.keys().copied().collect()
     }
 
     fn link(&self, sandbox: SandboxRef, attempted: &'static str) -> Result<Link, HostError> {

@@ -1,0 +1,180 @@
+//! What a host does beside what it is asked: it counts the disk that sandboxes use, and removes what
+//! dead ones left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ash_core::failure::Death;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep};
+
+use super::bridges::Inner;
+use super::enclosure::name_of;
+use super::files::Life;
+use super::process::Started;
+use super::{disk, tree};
+use crate::host::SandboxRef;
+
+/// Removes what sandboxes left that died without a server.
+pub(super) async fn clear_up(host: Weak<Inner>) {
+    if let Some(host) = host.upgrade() {
+        let _done = tokio::task::spawn_blocking(move || host.remove_leftovers()).await;
+    }
+}
+
+/// Between two rounds of counting.
+const ROUND: Duration = Duration::from_millis(500);
+
+/// Counting a tree takes no more than this part of the time, as long as that is not for too long.
+const SHARE: u32 = 20;
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How many trees are counted at once.
+const AT_ONCE: usize = 4;
+
+/// Ends sandboxes whose files have grown beyond their limit, for as long as there is a host.
+pub(super) async fn count_disk(host: Weak<Inner>) {
+    let mut due: BTreeMap<SandboxRef, Instant> = BTreeMap::new();
+    let mut counting = JoinSet::new();
+    loop {
+        sleep(ROUND).await;
+        let Some(host) = host.upgrade() else { return };
+        let connected = host.connected();
+        due.retain(|sandbox, _| connected.contains(sandbox));
+        for sandbox in connected {
+            if due.get(&sandbox).is_some_and(|due| *due > Instant::now()) {
+                continue;
+            }
+            while counting.len() >= AT_ONCE {
+                note(&mut due, counting.join_next().await);
+            }
+            // Not again before this one is done.
+            due.insert(sandbox, Instant::now() + Duration::from_secs(3600));
+            counting.spawn(count_one(Arc::clone(&host), sandbox));
+        }
+        while let Some(done) = counting.try_join_next() {
+            note(&mut due, Some(done));
+        }
+    }
+}
+
+fn note(
+    due: &mut BTreeMap<SandboxRef, Instant>,
+    done: Option<Result<(SandboxRef, Duration), JoinError>>,
+) {
+    if let Some(Ok((sandbox, took))) = done {
+        due.insert(sandbox, Instant::now() + (took * SHARE).min(LONGEST_PAUSE));
+    }
+}
+
+async fn count_one(host: Arc<Inner>, sandbox: SandboxRef) -> (SandboxRef, Duration) {
+    let begun = Instant::now();
+    let counting = Arc::clone(&host);
+    let counted = tokio::task::spawn_blocking(move || {
+        counting.notice_ooms(sandbox);
+        counting.has_too_much(sandbox)
+    });
+    if let Ok(true) = counted.await {
+        host.end_for(sandbox, Death::DiskFull).await;
+    }
+    (sandbox, begun.elapsed())
+}
+
+impl Inner {
+    /// Whether the files of a sandbox take more than they may.
+    fn has_too_much(&self, sandbox: SandboxRef) -> bool {
+        let Some(most) = Started::read(&self.files.process(sandbox)).and_then(|it| it.disk_bytes)
+        else {
+            return false;
+        };
+        let workspace = self.files.workspace(sandbox.session);
+        // What cannot be counted now, though it is there, is not believed to be little.
+        let of = |path: &Path| match disk::usage(path, most) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            counted => counted.unwrap_or(u64::MAX),
+        };
+        let named = of(&workspace).saturating_add(of(&self.files.home(sandbox.session)));
+        if named > most {
+            return true;
+        }
+        let cgroup = self.options.enclosure.sandboxing().map(|it| it.cgroup(sandbox));
+        let processes = match cgroup {
+            Some(Ok(Some(cgroup))) => cgroup.processes().unwrap_or_default(),
+            Some(Ok(None) | Err(_)) | None => {
+                self.process_of(sandbox, None).map(tree::descendants).unwrap_or_default()
+            }
+        };
+        named.saturating_add(disk::unnamed(&workspace, &processes).unwrap_or_default()) > most
+    }
+
+    /// Remembers how often the kernel killed something in a sandbox for its memory: whoever is killed later
+    /// was not killed for that.
+    fn notice_ooms(&self, sandbox: SandboxRef) {
+        let child = self.state().children.get(&sandbox).cloned();
+        let cgroup = self.options.enclosure.sandboxing().map(|it| it.cgroup(sandbox));
+        if let (Some(child), Some(Ok(Some(cgroup)))) = (child, cgroup) {
+            // Not of one that is dead: that may be why.
+            if let Some(ooms) = cgroup.oom_kills()
+                && child.death.borrow().is_none()
+                && matches!(self.files.life(sandbox), Ok(Life::Alive(_)))
+            {
+                child.ooms.store(ooms, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Ends a sandbox, and remembers why: its pump tells everything it had reported, and then that.
+    async fn end_for(self: &Arc<Self>, sandbox: SandboxRef, reason: Death) {
+        self.state().reasons.insert(sandbox, reason);
+        if let Err(error) = self.kill(sandbox).await {
+            tracing::warn!(
+                session.id = %sandbox.session,
+                error = &error as &dyn std::error::Error,
+                "session {}: {error}", sandbox.session,
+            );
+        }
+    }
+
+    /// Removes what is around a sandbox that is dead. What cannot be removed now is when the session's next
+    /// sandbox starts, or the next server.
+    pub(super) async fn remove_remains(self: &Arc<Self>, sandbox: SandboxRef) {
+        if self.options.enclosure.sandboxing().is_some() {
+            let _tried_again_later = self.kill(sandbox).await;
+        }
+    }
+
+    /// Removes the cgroups of sandboxes that are gone, with whatever is in them: their bridge is dead, so
+    /// nobody will ask for it. Blocks.
+    pub(super) fn remove_leftovers(&self) {
+        let Some(sandboxing) = self.options.enclosure.sandboxing() else { return };
+        // Before it is looked who is alive: what is made after this is not removed.
+        let names = sandboxing.cgroups.list().unwrap_or_default();
+        let alive: BTreeSet<String> = match self.files.all() {
+            Ok(all) => all
+                .into_iter()
+                .filter(|&it| !matches!(self.files.life(it), Ok(Life::Dead | Life::Unborn)))
+                .map(name_of)
+                .collect(),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "no sandbox was looked for");
+                return;
+            }
+        };
+        for name in names.into_iter().filter(|name| !alive.contains(name)) {
+            let Ok(Some(cgroup)) = sandboxing.cgroups.open(&name) else { continue };
+            // Another server may be trying one out.
+            if name.starts_with("probe-") && !cgroup.processes().is_ok_and(|it| it.is_empty()) {
+                continue;
+            }
+            if let Err(error) = cgroup.kill().and_then(|()| cgroup.remove()) {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "the cgroup {name} of a dead sandbox could not be removed");
+            }
+        }
+    }
+}

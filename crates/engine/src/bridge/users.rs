@@ -1,0 +1,145 @@
+//! The users that sandboxes run as: one for each session, and never root.
+//!
+//! Who a session's user is stands in the file system and nowhere else: the owner of its home. So it
+//! cannot be lost without the files that it is for, and it is found again by whatever server comes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, lchown};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// A range of users that nothing else on the machine has.
+#[derive(Debug)]
+pub struct Users {
+    base: u32,
+    count: u32,
+    /// Those that sessions have; looked for when one is first needed.
+    taken: Mutex<Option<BTreeSet<u32>>>,
+}
+
+impl Users {
+    /// The users from `base` on.
+    pub fn new(base: u32, count: u32) -> Self {
+        Self { base, count, taken: Mutex::default() }
+    }
+
+    /// One that no session ever has, for what is tried out.
+    pub fn for_a_probe(&self) -> u32 {
+        self.base
+    }
+
+    /// The user that owns a home, if it is one of these.
+    pub(super) fn owner(&self, home: &Path) -> io::Result<Option<u32>> {
+        Ok(Some(fs::symlink_metadata(home)?.uid()).filter(|&uid| self.holds(uid)))
+    }
+
+    /// The user of the session whose home this is, among those in the same place: the one that owns it,
+    /// or one that owns nothing yet.
+    pub(super) fn of(&self, home: &Path, place: &Path) -> io::Result<u32> {
+        if let Some(owner) = self.owner(home)? {
+            return Ok(owner);
+        }
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = match &mut *taken {
+            Some(taken) => taken,
+            none @ None => none.insert(self.owners(place)?),
+        };
+        let last = self.base.saturating_add(self.count);
+        let free = (self.base + 1..last).find(|uid| !taken.contains(uid)).ok_or_else(|| {
+            let message = format!("all {} users for sandboxes are taken", self.count);
+            io::Error::new(io::ErrorKind::QuotaExceeded, message)
+        })?;
+        taken.insert(free);
+        // Its own at once, if nothing is in it: a start that fails from here on has not used up a user.
+        if fs::read_dir(home)?.next().is_none() {
+            let _given_later = lchown(home, Some(free), Some(free));
+        }
+        Ok(free)
+    }
+
+    fn holds(&self, uid: u32) -> bool {
+        uid > self.base && uid - self.base < self.count
+    }
+
+    /// The users that own homes in a place.
+    fn owners(&self, place: &Path) -> io::Result<BTreeSet<u32>> {
+        let mut owners = BTreeSet::new();
+        for entry in fs::read_dir(place)? {
+            let home = entry?.path().join("home");
+            // What was removed meanwhile, or never was, owns nothing.
+            if let Ok(found) = fs::symlink_metadata(home) {
+                owners.extend(Some(found.uid()).filter(|&uid| self.holds(uid)));
+            }
+        }
+        Ok(owners)
+    }
+}
+
+/// Gives a directory to a user, with everything in it, unless it is theirs already: then so is what is
+/// in it. Links are given and not followed. Nothing of the session may run.
+pub(super) fn give(root: &Path, uid: u32) -> io::Result<()> {
+    if fs::symlink_metadata(root)?.uid() == uid {
+        return Ok(());
+    }
+    let mut rest = vec![root.to_owned()];
+    let mut found = Vec::new();
+    while let Some(directory) = rest.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                rest.push(entry.path());
+            } else {
+                lchown(entry.path(), Some(uid), Some(uid))?;
+            }
+        }
+        found.push(directory);
+    }
+    // The root comes last: if this is cut short, it is done again.
+    found.iter().rev().try_for_each(|directory| lchown(directory, Some(uid), Some(uid)))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn home(place: &Path, name: &str) -> std::path::PathBuf {
+        let home = place.join(name).join("home");
+        fs::create_dir_all(&home).unwrap();
+        home
+    }
+
+    #[test]
+    fn every_session_has_a_user_of_its_own_until_there_are_none() {
+        let place = tempfile::tempdir().unwrap();
+        let users = Users::new(300_000, 4);
+        let homes = ["a", "b", "c", "d"].map(|name| home(place.path(), name));
+        let given: Vec<_> = homes.iter().map(|home| users.of(home, place.path()).ok()).collect();
+        assert_eq!(given, [Some(300_001), Some(300_002), Some(300_003), None]);
+        assert!(!given.contains(&Some(users.for_a_probe())));
+    }
+
+    #[test]
+    fn whoever_owns_a_home_keeps_it() {
+        if !rustix::process::geteuid().is_root() {
+            return; // Only root can give anything away.
+        }
+        let place = tempfile::tempdir().unwrap();
+        let (one, two) = (home(place.path(), "one"), home(place.path(), "two"));
+        fs::create_dir(one.join("dir")).unwrap();
+        fs::write(one.join("dir/file"), "").unwrap();
+        std::os::unix::fs::symlink("/", one.join("dir/link")).unwrap();
+        let uid = Users::new(300_000, 4).of(&one, place.path()).unwrap();
+        give(&one, uid).unwrap();
+        for name in ["", "dir", "dir/file", "dir/link"] {
+            let found = fs::symlink_metadata(one.join(name)).unwrap();
+            assert_eq!((found.uid(), found.gid()), (uid, uid), "{name}");
+        }
+        assert_eq!(fs::metadata("/").unwrap().uid(), 0, "links are not followed");
+        // Another server over the same files.
+        let users = Users::new(300_000, 4);
+        assert_ne!(users.of(&two, place.path()).unwrap(), uid);
+        assert_eq!(users.of(&one, place.path()).unwrap(), uid);
+    }
+}
