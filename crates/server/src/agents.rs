@@ -1,13 +1,14 @@
 //! What is known of an agent beside its files, and what its sessions are run with.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use ash_core::failure::{Failure, FailureCode};
 use ash_core::json::Json;
 pub(crate) use ash_engine::agent::Definition;
 use ash_engine::agent::{Library, Runtime, Source};
-use ash_engine::bridge::{self, Describe};
+use ash_engine::bridge::{self, Describe, Resources, SandboxLimits};
 use ash_protocol::Limits;
 use ash_store::{Agent, SessionRecord, Store};
 use async_trait::async_trait;
@@ -25,6 +26,9 @@ const CONTEXT: &str = "agent variables";
 
 /// The model of an agent that names none.
 const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
+
+/// Memory of a sandbox whose agent does not say, in megabytes.
+const DEFAULT_MEMORY_MB: NonZeroU32 = NonZeroU32::new(2048).expect("it is more than nothing");
 
 /// What can be changed about an agent without another version.
 #[derive(Default)]
@@ -130,12 +134,36 @@ pub(crate) struct Descriptions {
     store: Arc<dyn Store>,
     library: Library,
     sealer: Sealer,
+    /// Memory of a sandbox whose agent does not say, in megabytes.
+    memory_mb: NonZeroU32,
 }
+
+/// What the files of a sandbox may take unless its agent says otherwise.
+const DISK_MB: u32 = 4096;
 
 impl Descriptions {
     /// Over what is stored of agents and sessions.
     pub(crate) fn new(store: Arc<dyn Store>, library: Library, sealer: Sealer) -> Self {
-        Self { store, library, sealer }
+        Self { store, library, sealer, memory_mb: DEFAULT_MEMORY_MB }
+    }
+
+    /// With so much memory for sandboxes whose agents do not say.
+    pub(crate) fn with_memory(self, memory_mb: NonZeroU32) -> Self {
+        Self { memory_mb, ..self }
+    }
+
+    /// What an agent's sandbox may use of the machine.
+    fn resources(&self, definition: &Definition) -> Resources {
+        let asked = &definition.manifest.limits;
+        let bytes = |megabytes: u32| u64::from(megabytes) << 20;
+        let default = SandboxLimits::default();
+        let limits = SandboxLimits {
+            memory_bytes: Some(bytes(asked.memory_mb.unwrap_or(self.memory_mb.get()))),
+            cpu_percent: asked.cpu_percent.or(default.cpu_percent),
+            pids: asked.pids.or(default.pids),
+            ..default
+        };
+        Resources { limits, disk_bytes: Some(bytes(asked.disk_mb.unwrap_or(DISK_MB))) }
     }
 }
 
@@ -178,6 +206,7 @@ impl Describe for Descriptions {
             model: model.unwrap_or_else(|| DEFAULT_MODEL.to_owned()),
             env,
             limits: Limits::default(),
+            resources: self.resources(&definition),
             seed: Some(directory),
             system_prompt: options.system_prompt,
             mcp_servers,

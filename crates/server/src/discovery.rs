@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ash_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What a server says about itself.
@@ -19,6 +20,9 @@ pub struct Found {
     pub data_dir: PathBuf,
     /// Its process.
     pub pid: u32,
+    /// When it began, in milliseconds since 1970: one program after the other can run in a process.
+    #[serde(default)]
+    pub began: i64,
 }
 
 /// Removed when the server ends, unless another one has taken its place.
@@ -26,6 +30,13 @@ pub struct Found {
 pub(crate) struct Announcement {
     path: PathBuf,
     found: Found,
+}
+
+impl Announcement {
+    /// Leaves it standing: who comes next says the same.
+    pub(crate) fn leave(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Announcement {
@@ -42,12 +53,14 @@ pub(crate) fn announce(
     home: Option<&Path>,
     address: SocketAddr,
     data: &Path,
+    began: Timestamp,
 ) -> Option<Announcement> {
     let path = file(home?, address.port());
     let found = Found {
         url: format!("http://{address}"),
         data_dir: data.to_owned(),
         pid: std::process::id(),
+        began: began.as_millis(),
     };
     match write(&path, &found) {
         Ok(()) => Some(Announcement { path, found }),
@@ -97,7 +110,9 @@ mod test {
     fn a_server_is_found_while_it_is_there() {
         let home = tempfile::tempdir().unwrap();
         let address = "127.0.0.1:4100".parse().unwrap();
-        let announced = announce(Some(home.path()), address, Path::new("/data")).unwrap();
+        let announced =
+            announce(Some(home.path()), address, Path::new("/data"), Timestamp::from_millis(1))
+                .unwrap();
         let found = find(home.path(), 4100).unwrap();
         assert_eq!(
             (found.url.as_str(), found.data_dir.as_path()),
@@ -111,8 +126,10 @@ mod test {
     fn whoever_came_later_is_left_alone() {
         let home = tempfile::tempdir().unwrap();
         let address = "127.0.0.1:4100".parse().unwrap();
-        let announced = announce(Some(home.path()), address, Path::new("/old")).unwrap();
-        let later = Found { url: "u".to_owned(), data_dir: "/new".into(), pid: 1 };
+        let announced =
+            announce(Some(home.path()), address, Path::new("/old"), Timestamp::from_millis(1))
+                .unwrap();
+        let later = Found { url: "u".to_owned(), data_dir: "/new".into(), pid: 1, began: 2 };
         write(&file(home.path(), 4100), &later).unwrap();
         drop(announced);
         assert_eq!(find(home.path(), 4100), Some(later));

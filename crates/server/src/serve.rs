@@ -4,7 +4,10 @@
 //! first, and only who has it takes the sessions over.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +16,21 @@ use anyhow::Context as _;
 use ash_core::policy::Policy;
 use ash_core::time::Clock;
 use ash_engine::agent::Library;
-use ash_engine::bridge::{PlainHost, PlainOptions};
+use ash_engine::bridge::{BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users};
 use ash_engine::{Engine, IdSource, Options, SandboxHost as _, SystemClock};
 use ash_store::Store;
 use ash_store::sqlite::SqliteStore;
+use rustix::fs::FlockOperation;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::Descriptions;
-use crate::config::Config;
+use crate::config::{Config, MinIsolation};
 use crate::credentials::SessionCredentials;
 use crate::egress::{ModelKey, ModelProxy, Upstream};
 use crate::http::{self, App, AppParts, Bounds, Metrics, Origins};
 use crate::secret::{ApiSecret, InitialKey, Sealer, initial_key};
-use crate::sessions::ISOLATION;
 use crate::{beside, discovery};
 
 /// How often what is counted is tidied up.
@@ -35,15 +38,19 @@ const UPKEEP: Duration = Duration::from_secs(5);
 
 /// A server that runs.
 pub struct Server {
+    /// Held while the data is ours.
+    _lock: File,
     address: SocketAddr,
+    /// The socket that it listens on, for whoever takes over.
+    kept: OwnedFd,
     engine: Engine,
-    host: PlainHost,
+    host: BridgeHost,
     app: App,
     stop: CancellationToken,
     tasks: JoinSet<()>,
     /// Where the key for the command line is, if one was made or found.
     key_file: Option<PathBuf>,
-    _announced: Option<discovery::Announcement>,
+    announced: Option<discovery::Announcement>,
 }
 
 impl Server {
@@ -69,13 +76,18 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let home = environment.get("HOME").map(PathBuf::from);
         let wanted = SocketAddr::new(config.host, config.port);
-        let listener = TcpListener::bind(wanted)
-            .await
-            .with_context(|| format!("could not listen on {wanted}"))?;
+        let listener = match inherited_listener() {
+            Some(listener) => listener,
+            None => TcpListener::bind(wanted)
+                .await
+                .with_context(|| format!("could not listen on {wanted}"))?,
+        };
+        let kept = listener.as_fd().try_clone_to_owned().context("could not keep the port")?;
         let address = listener.local_addr().context("could not learn the address")?;
         let data =
             std::path::absolute(&config.data_dir).context("there is no current directory")?;
         make_data_dir(&data)?;
+        let lock = lock(&data).await?;
         let store = open_store(config)?;
         let sealer =
             Sealer::open_or_create(&data, config.credential_key.as_ref().map(|key| key.expose()))
@@ -97,15 +109,20 @@ impl Server {
         };
         let keys = SessionCredentials::new(Arc::clone(&store), sealer.clone(), Arc::clone(&clock));
         let proxy = ModelProxy::new(upstream).context("could not make the model's proxy")?;
-        let describe = Descriptions::new(Arc::clone(&store), library.clone(), sealer.clone());
-        let host = PlainHost::open(PlainOptions {
+        let describe = Descriptions::new(Arc::clone(&store), library.clone(), sealer.clone())
+            .with_memory(config.sandbox_memory_mb);
+        let bridge = beside::bridge().context("could not find the bridge")?;
+        let enclosure = enclose(config, &data, &bridge).await?;
+        let isolation = isolation_of(&enclosure);
+        let host = BridgeHost::open(HostOptions {
             data: data.clone(),
-            bridge: beside::bridge().context("could not find the bridge")?,
+            bridge,
             owner,
             orphan_ttl: config.orphan_ttl_ms,
             describe: Arc::new(describe),
             environment,
             egress: Arc::new(proxy.with_keys(Arc::new(keys))),
+            enclosure,
         })
         .context("could not open the sandboxes")?;
         let metrics = Metrics::start(format!("ash-{}", std::process::id()));
@@ -122,6 +139,7 @@ impl Server {
             ids: IdSource::unguessable(),
             owner,
         });
+        let began = clock.now();
         let app = App::new(AppParts {
             engine: engine.clone(),
             clock,
@@ -135,15 +153,21 @@ impl Server {
             },
             session_ttl: config.session_ttl_ms,
             max_sandboxes: config.max_sandboxes.get(),
-            isolation: ISOLATION,
+            isolation,
+            heartbeat: bounds.heartbeat,
             metrics: metrics.clone(),
         });
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(http::serve(listener, app.clone(), bounds, stop.clone()));
         tasks.spawn(keep_up(metrics, stop.clone()));
-        let announced = discovery::announce(home.as_deref(), address, &data);
-        Ok(Self { address, engine, host, app, stop, tasks, key_file, _announced: announced })
+        let announced = discovery::announce(home.as_deref(), address, &data, began);
+        Ok(Self { _lock: lock, address, kept, engine, host, app, stop, tasks, key_file, announced })
+    }
+
+    /// What keeps agents from the rest of the machine: `full`, `rootless` or `none`.
+    pub fn isolation(&self) -> &'static str {
+        self.app.isolation()
     }
 
     /// Where it listens.
@@ -177,6 +201,23 @@ impl Server {
         self.stop.cancel();
         self.tasks.shutdown().await;
         self.host.abandon().await;
+        self.host.tidy_up();
+    }
+
+    /// Lets go of everything, and ends nothing: sandboxes go on, and streams are told to reconnect. Returns the
+    /// socket that it listened on, where connections wait meanwhile for whoever comes next.
+    pub async fn hand_over(mut self, patience: Duration) -> OwnedFd {
+        self.app.begin_draining();
+        self.engine.abort().await;
+        self.stop.cancel();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        let _those_left_are_cut_off = tokio::time::timeout(patience, ended).await;
+        self.tasks.shutdown().await;
+        self.host.abandon().await;
+        if let Some(announced) = self.announced {
+            announced.leave();
+        }
+        self.kept
     }
 
     /// Ends every sandbox too, whatever it is doing.
@@ -205,6 +246,16 @@ impl Server {
     }
 }
 
+/// The socket that a server before this one, or whoever starts servers, has handed over as standard input.
+fn inherited_listener() -> Option<TcpListener> {
+    let stdin = std::io::stdin();
+    let is_listening = rustix::net::sockopt::socket_acceptconn(&stdin).unwrap_or(false);
+    let socket = is_listening.then(|| stdin.as_fd().try_clone_to_owned().ok())??;
+    let listener = std::net::TcpListener::from(socket);
+    listener.set_nonblocking(true).ok()?;
+    TcpListener::from_std(listener).ok()
+}
+
 /// Everything in it is the server's alone.
 fn make_data_dir(data: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
@@ -213,6 +264,38 @@ fn make_data_dir(data: &Path) -> anyhow::Result<()> {
         .mode(0o700)
         .create(data)
         .with_context(|| format!("could not make the data directory {}", data.display()))
+}
+
+/// How long a server that is just ending may take to let go of its data.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Takes the data for this server: two over the same would take sessions from each other.
+async fn lock(data: &Path) -> anyhow::Result<File> {
+    use std::io::Write as _;
+    let path = data.join("lock");
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("could not open {}", path.display()))?;
+    let begun = std::time::Instant::now();
+    while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        anyhow::ensure!(
+            error == rustix::io::Errno::WOULDBLOCK,
+            "could not lock {}: {error}",
+            path.display()
+        );
+        if begun.elapsed() > LOCK_PATIENCE {
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            anyhow::bail!("another server uses {}: {}", data.display(), holder.trim());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "process {}", std::process::id()))?;
+    Ok(file)
 }
 
 fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
@@ -246,5 +329,47 @@ async fn let_in(
 async fn keep_up(metrics: Metrics, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
         metrics.upkeep();
+    }
+}
+
+/// What agents are run in: the best that this machine can do, if that is good enough.
+async fn enclose(config: &Config, data: &Path, bridge: &Path) -> anyhow::Result<Enclosure> {
+    if config.dangerously_no_sandbox {
+        return Ok(Enclosure::Nothing);
+    }
+    let users = Users::new(config.sandbox_uid_base, config.sandbox_uid_count.get());
+    let (data, bridge) = (data.to_owned(), bridge.to_owned());
+    let mut secret = vec![config.database_path()];
+    secret.extend(config.file.clone());
+    let probed =
+        tokio::task::spawn_blocking(move || Sandboxing::probe(&data, &bridge, users, &secret));
+    let (sandboxing, _) = probed.await?.map_err(|NoSandbox { why, hint }| {
+        let hint = hint.map(|hint| format!("\n{hint}")).unwrap_or_default();
+        anyhow::anyhow!(
+            "agents cannot be isolated on this machine: {why}{hint}\n`ash doctor` says more. To run agents that \
+             you trust without isolation: ash serve --dangerously-no-sandbox"
+        )
+    })?;
+    let (tier, least) = (sandboxing.tier(), config.min_isolation);
+    anyhow::ensure!(
+        least == MinIsolation::Rootless || tier == Tier::Full,
+        "ASH_MIN_ISOLATION is {}, and this server can isolate agents only as {}: start it as root, or set \
+         ASH_MIN_ISOLATION=rootless",
+        least.as_str(),
+        tier.as_str(),
+    );
+    let abilities = sandboxing.cgroups.abilities();
+    if !(abilities.memory && abilities.pids && abilities.freeze) {
+        tracing::warn!(
+            "without cgroups the limits of sandboxes hold for each process alone; `ash doctor` says what to do"
+        );
+    }
+    Ok(Enclosure::Sandbox(Arc::new(sandboxing)))
+}
+
+fn isolation_of(enclosure: &Enclosure) -> &'static str {
+    match enclosure {
+        Enclosure::Nothing => "none",
+        Enclosure::Sandbox(sandboxing) => sandboxing.tier().as_str(),
     }
 }

@@ -93,6 +93,21 @@ struct Shown {
     mcp_servers: Option<BTreeMap<String, McpServer>>,
 }
 
+/// The tools that a session's agent may use. They change from one run to the next, so each prompt
+/// carries them.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Tools {
+    pub(crate) allowed_tools: Option<Vec<String>>,
+    pub(crate) disallowed_tools: Option<Vec<String>>,
+}
+
+impl Tools {
+    pub(crate) fn of(config: &Json) -> Result<Self, OptionsError> {
+        serde_json::from_str(config.get()).map_err(OptionsError::Damaged)
+    }
+}
+
 /// Why stored options could not be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OptionsError {
@@ -201,7 +216,7 @@ fn config_view(config: &Json) -> BTreeMap<String, Value> {
 }
 
 /// A session as the wire has it.
-pub(crate) fn session_view(stored: &StoredSession) -> api::Session {
+pub(crate) fn session_view(stored: &StoredSession, isolation: &str) -> api::Session {
     let StoredSession { record, session } = stored;
     let id = uuid(session.id());
     let (pause_reason, error) = match session.state() {
@@ -250,12 +265,9 @@ pub(crate) fn session_view(stored: &StoredSession) -> api::Session {
         expires_at: session.expires_at().map(api::rfc3339),
         snapshot: None,
         cloud_seq: None,
-        isolation: ISOLATION.to_owned(),
+        isolation: isolation.to_owned(),
     }
 }
-
-/// What keeps agents from the rest of the machine.
-pub(crate) const ISOLATION: &str = "none";
 
 fn status_view(status: Status) -> api::SessionStatus {
     match status {

@@ -30,7 +30,8 @@ impl PartialSchema for Content {
         let text = ObjectBuilder::new()
             .schema_type(Type::String)
             .min_length(Some(1))
-            .max_length(Some(MAX_TEXT_CHARS));
+            .max_length(Some(MAX_TEXT_CHARS))
+            .pattern(Some("\\S"));
         let blocks = ArrayBuilder::new()
             .items(Ref::from_schema_name(Block::name()))
             .min_items(Some(1))
@@ -201,7 +202,8 @@ pub struct ExecOutcome {
     pub exit_code: i32,
     /// What it printed: the beginning and the end, if it was much.
     pub stdout: String,
-    /// What it complained of.
+    /// What it complained of. A last line of ours says if a process was killed meanwhile because the sandbox
+    /// ran out of memory.
     pub stderr: String,
     /// Whether it was killed because it took too long.
     pub timed_out: bool,

@@ -7,6 +7,7 @@
 mod account;
 mod agent;
 mod event;
+mod file;
 mod message;
 mod object;
 mod problem;
@@ -24,6 +25,10 @@ pub use agent::{
     AgentVersion, AgentVersionBody, AgentVersions, Agents, DeployAgent, UpdateAgent,
 };
 pub use event::{Event, Events, Frame, Log, Logs, Message, Messages};
+pub use file::{
+    FileContent, FileDeleted, FileInfo, FileSource, FileWritten, Files, FilesWritten, NewFile,
+    UploadWorkspace, WorkspaceUploaded, WriteFiles,
+};
 pub use message::{
     Block, Content, Effort, ExecCommand, ExecOutcome, IfBusy, MAX_BLOCKS, MAX_TEXT_CHARS,
     OutputFormat, SendMessage, Sent, Thinking,

@@ -245,7 +245,7 @@ pub struct McpServer {
 
 super::schema::only_objects!(McpServer);
 
-/// Options of a session that change from the next sandbox on. Those that are not named stay.
+/// Options of a session that can be changed. Those that are not named stay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateConfig {

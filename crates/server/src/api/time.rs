@@ -15,7 +15,22 @@ pub fn rfc3339(at: Timestamp) -> String {
     let of_day = millis.rem_euclid(MILLIS_PER_DAY);
     let (seconds, millis) = (of_day / 1_000, of_day % 1_000);
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    let mut text = *b"0000-00-00T00:00:00.000Z";
+    // By hand: every answer has several of them.
+    let mut put = |at: std::ops::Range<usize>, mut number: i64| {
+        for digit in text[at].iter_mut().rev() {
+            *digit = b"0123456789"[usize::try_from(number % 10).unwrap_or_default()];
+            number /= 10;
+        }
+    };
+    put(0..4, year);
+    put(5..7, month);
+    put(8..10, day);
+    put(11..13, hour);
+    put(14..16, minute);
+    put(17..19, second);
+    put(20..23, millis);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Reads a time as [`rfc3339`] writes it, with or without a fraction, or with another offset than

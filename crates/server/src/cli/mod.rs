@@ -27,6 +27,7 @@ mod prefix;
 mod render;
 mod serve;
 mod session;
+mod upgrade;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -61,6 +62,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Upgrade(upgrade::Args),
     Deploy(deploy::Args),
     Agent(agent::Args),
     Session(session::Args),
@@ -121,6 +123,9 @@ fn dispatch(
     json: bool,
 ) -> anyhow::Result<Exit> {
     match command {
+        Command::Upgrade(upgrade::Args) => {
+            with_server(connection, env, json, async |ctx| upgrade::run(&ctx).await)
+        }
         Command::Deploy(args) => {
             with_server(connection, env, json, async |ctx| deploy::run(&ctx, args).await)
         }

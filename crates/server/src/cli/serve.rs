@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -16,7 +20,8 @@ use crate::serve::Server;
 ///
 /// It listens on http://127.0.0.1:4100 and keeps everything in ./data unless told otherwise; `ash config`
 /// shows what holds. On SIGTERM it ends in good order and leaves running turns to their bridges, which
-/// the next server finds again; a second SIGTERM ends everything.
+/// the next server finds again; a second SIGTERM ends everything. On SIGUSR2 the program that is now in its
+/// place takes over, with every session and every connection that waits; `ash upgrade` asks for that.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -27,36 +32,95 @@ pub(super) fn run(args: &Args, environment: BTreeMap<String, String>) -> anyhow:
     let config = Config::load(&args.flags, &environment, args.flags.config.as_deref())
         .context("could not use the configuration")?;
     allow_many_connections();
+    bury_the_dead();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("could not start the runtime")?;
-    runtime.block_on(async {
-        let mut signals = Signals::listen()?;
-        let server = Server::start(&config, environment).await;
-        let mut server = server.context(Hint("`ash doctor` looks at what may be wrong"))?;
-        announce(&config, &server)?;
+    // Known now: when it is needed, another program may lie there.
+    let program = std::env::current_exe().context("could not find the program itself")?;
+    let handed_over = runtime.block_on(serve(&config, environment, &program))?;
+    match handed_over {
+        Some(socket) => Err(become_the_next(&program, socket)),
+        None => Ok(()),
+    }
+}
+
+/// Serves until it is told to end. Returns the socket if another program is to go on with it.
+async fn serve(
+    config: &Config,
+    environment: BTreeMap<String, String>,
+    program: &Path,
+) -> anyhow::Result<Option<OwnedFd>> {
+    let mut signals = Signals::listen()?;
+    let server = Server::start(config, environment).await;
+    let mut server = server.context(Hint("`ash doctor` looks at what may be wrong"))?;
+    announce(config, &server)?;
+    let patience = config.drain_ms;
+    loop {
         tokio::select! {
-            () = signals.next() => note("shutting down; again to end everything"),
+            told = signals.next() => match told {
+                Told::End => {
+                    note("shutting down; again to end everything");
+                    break;
+                }
+                Told::HandOver => match version_of(program).await {
+                    Ok(version) => {
+                        note(&format!("handing over to {version}"));
+                        return Ok(Some(server.hand_over(patience).await));
+                    }
+                    Err(error) => note(&format!("not handing over: {error:#}")),
+                },
+            },
             () = server.superseded() => {
                 note("another server has taken the sessions over");
+                break;
             }
         }
-        let patience = config.drain_ms;
-        let twice = {
-            let draining = server.drain(patience);
-            tokio::select! {
-                () = draining => false,
-                () = signals.next() => true,
-            }
-        };
-        if twice {
-            note("ending everything");
-            server.end_everything().await;
-            server.drain(Duration::from_millis(100)).await;
+    }
+    let twice = {
+        let draining = server.drain(patience);
+        tokio::select! {
+            () = draining => false,
+            () = signals.end() => true,
         }
-        Ok(())
-    })
+    };
+    if twice {
+        note("ending everything");
+        server.end_everything().await;
+        server.drain(Duration::from_millis(100)).await;
+    }
+    Ok(None)
+}
+
+/// Whether there is a program to hand over to.
+async fn version_of(program: &Path) -> anyhow::Result<String> {
+    let shown = program.display();
+    let asked = tokio::process::Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(Duration::from_secs(5), asked).await;
+    let output = output.with_context(|| format!("{shown} does not answer"))?;
+    let output = output.with_context(|| format!("{shown} cannot be run"))?;
+    anyhow::ensure!(output.status.success(), "{shown} does not say what it is");
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Runs the program that lies in the place of this one now, in this process, with the same arguments. Returns
+/// only if that fails: sandboxes go on, and whoever starts a server next finds them.
+fn become_the_next(program: &Path, socket: OwnedFd) -> anyhow::Error {
+    let arguments = std::env::args_os().skip(1);
+    let error = std::process::Command::new(program).args(arguments).stdin(socket).exec();
+    anyhow::Error::new(error).context(format!("{} could not be run", program.display()))
+}
+
+/// Waits for children that ended while one program handed over to the next. Those that live are found later.
+fn bury_the_dead() {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    while let Ok(Some(_)) = waitid(WaitId::All, ended) {}
 }
 
 /// How many files the server wants to have open: a connection is one.
@@ -79,10 +143,11 @@ fn allow_many_connections() {
     }
 }
 
-/// The two signals that ask a server to end.
+/// The signals that ask a server to end, and the one to hand over.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    upgrade: Signal,
 }
 
 impl Signals {
@@ -91,15 +156,29 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context(failed)?,
             interrupt: signal(SignalKind::interrupt()).context(failed)?,
+            upgrade: signal(SignalKind::user_defined2()).context(failed)?,
         })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Told {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Told::End,
+            _ = self.interrupt.recv() => Told::End,
+            _ = self.upgrade.recv() => Told::HandOver,
         }
     }
+
+    /// Waits until it is told to end.
+    async fn end(&mut self) {
+        while self.next().await != Told::End {}
+    }
+}
+
+/// What a server is told by a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    End,
+    HandOver,
 }
 
 /// Tells whoever starts a server where it is. Nobody has to listen.
@@ -114,6 +193,7 @@ fn announce(config: &Config, server: &Server) -> anyhow::Result<()> {
         None if config.api_key.is_some() => "  key    the one in ASH_API_KEY".to_owned(),
         None => "  key    one that was made before".to_owned(),
     });
+    lines.push(format!("  agents isolated: {}", server.isolation()));
     let model = config.anthropic_base_url.as_str();
     lines.push(match config.anthropic_api_key {
         Some(_) => format!("  model  {model}"),
@@ -123,10 +203,12 @@ fn announce(config: &Config, server: &Server) -> anyhow::Result<()> {
         lines.push("  next   ash deploy <directory>, then ash chat <agent>".to_owned());
     }
     print(&(lines.join("\n") + "\n"))?;
-    note(
-        "warning: there are no sandboxes yet: agents run as plain processes and can do whatever you can. \
-         Only run agents that you trust",
-    );
+    if server.isolation() == "none" {
+        note(
+            "warning: without sandboxes agents are plain processes, and can do whatever you can. Only run agents \
+             that you trust",
+        );
+    }
     for warning in config.warnings() {
         note(&format!("warning: {warning}"));
     }

@@ -7,6 +7,7 @@
 mod account;
 mod agents;
 mod error;
+mod files;
 mod request;
 mod sessions;
 mod sse;
@@ -14,6 +15,7 @@ mod stream;
 
 pub use account::Health;
 pub use error::{Cause, ClientError};
+pub use files::FileQuery;
 pub(crate) use request::is_loopback;
 pub use request::{BearerKey, Client, Patience};
 pub use sessions::{SessionQuery, Until};

@@ -326,6 +326,11 @@ pub(super) fn segment(name: &str) -> String {
     text
 }
 
+/// A path of a file, as an address has it.
+pub(super) fn file_path(path: &str) -> String {
+    path.split('/').map(segment).collect::<Vec<_>>().join("/")
+}
+
 #[cfg(test)]
 mod test {
     use super::*;

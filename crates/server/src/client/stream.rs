@@ -277,6 +277,10 @@ impl Pump {
         if event.name == "reconnect" {
             return Some(Over::Closed);
         }
+        // What comes after a gap is new, wherever one stood before.
+        if event.name == "gap" {
+            self.cursor = event.text("to").and_then(|to| to.parse().ok()).or(self.cursor);
+        }
         if let Some(cursor) = cursor {
             if self.cursor.is_some_and(|seen| seen.covers(cursor)) {
                 return None;

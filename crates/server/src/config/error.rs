@@ -57,9 +57,9 @@ pub enum ConfigError {
     },
     /// The server would be open to other machines.
     #[error(
-        "{origin} is `{host}`, which other machines can reach: this server runs agents as plain \
-         processes, without isolation, so that whoever reaches it could run anything as you; \
-         it listens on loopback addresses only until sandboxes are there"
+        "{origin} is `{host}`, which other machines can reach: with --dangerously-no-sandbox agents are plain \
+         processes, without isolation, so that whoever reaches the server could run anything as you; \
+         listen on a loopback address, or leave the flag out"
     )]
     Exposed {
         /// Where it was said.

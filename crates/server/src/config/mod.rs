@@ -51,7 +51,7 @@ settings! {
 
     /// The port to listen on; 0 takes any that is free
     port: u16 = "ASH_PORT" ("--port") default "4100", Now;
-    /// The address to listen on; only loopback addresses are taken until sandboxes are there
+    /// The address to listen on; only a loopback address without sandboxes
     host: IpAddr = "ASH_HOST" ("--host") default "127.0.0.1", Now;
     /// Where everything is kept
     data_dir: PathBuf = "ASH_DATA_DIR" ("--data-dir") default "./data", Now;
@@ -91,13 +91,13 @@ settings! {
     drain_ms: Duration = "ASH_DRAIN_MS" default "4000", Now;
 
     /// The least isolation that sandboxes are started with
-    min_isolation: MinIsolation = "ASH_MIN_ISOLATION" default "rootless", Later("sandboxes");
+    min_isolation: MinIsolation = "ASH_MIN_ISOLATION" default "rootless", Now;
     /// Memory of a sandbox, in megabytes
-    sandbox_memory_mb: NonZeroU32 = "ASH_SANDBOX_MEMORY_MB" default "2048", Later("sandboxes");
+    sandbox_memory_mb: NonZeroU32 = "ASH_SANDBOX_MEMORY_MB" default "2048", Now;
     /// The first user id that sandboxes may have
-    sandbox_uid_base: u32 = "ASH_SANDBOX_UID_BASE" default "200000", Later("sandboxes");
+    sandbox_uid_base: u32 = "ASH_SANDBOX_UID_BASE" default "200000", Now;
     /// How many user ids sandboxes may have
-    sandbox_uid_count: NonZeroU32 = "ASH_SANDBOX_UID_COUNT" default "65536", Later("sandboxes");
+    sandbox_uid_count: NonZeroU32 = "ASH_SANDBOX_UID_COUNT" default "65536", Now;
     /// A program that speaks the original's bridge protocol, for the runtime `legacy`
     bridge_entry: Option<PathBuf> = "ASH_BRIDGE_ENTRY" default "", Later("the runtime `legacy`");
     /// What agents may do without asking, unless their session says otherwise
@@ -170,20 +170,22 @@ impl Config {
         env: &BTreeMap<String, String>,
         file: Option<&Path>,
     ) -> Result<Self, ConfigError> {
+        let path = file.map(Path::to_owned);
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut sources = Sources { flags, env, file: &file, shown: Vec::new(), warnings: vec![] };
         let mut config = Self::read(&mut sources)?;
-        if !config.host.is_loopback() {
+        if !config.host.is_loopback() && flags.dangerously_no_sandbox {
             let (_, origin) = sources.said(setting("host"));
             return Err(ConfigError::Exposed { origin, host: config.host });
         }
         config.dangerously_no_sandbox = flags.dangerously_no_sandbox;
+        config.file = path;
         config.shown = sources.shown;
         config.shown.push(Effective {
             name: "--dangerously-no-sandbox",
             value: Some(flags.dangerously_no_sandbox.to_string()),
             source: if flags.dangerously_no_sandbox { Source::Flag } else { Source::Default },
-            doc: "Run agents as plain processes (no effect yet: there is no other way)".to_owned(),
+            doc: "Run agents as plain processes, which can do whatever the server can".to_owned(),
         });
         config.warnings = unknown_variables(env);
         config.warnings.extend(sources.warnings);

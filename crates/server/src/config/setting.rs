@@ -81,6 +81,8 @@ macro_rules! settings {
             $(#[doc = $doc] pub $key: $kind,)*
             /// Agents may run without isolation: the flag `--dangerously-no-sandbox` was given
             pub dangerously_no_sandbox: bool,
+            /// The file that settings were read from
+            pub file: Option<PathBuf>,
             shown: Vec<Effective>,
             warnings: Vec<String>,
         }
@@ -104,6 +106,7 @@ macro_rules! settings {
                 Ok(Self {
                     $($key: sources.read(stringify!($key))?,)*
                     dangerously_no_sandbox: false,
+                    file: None,
                     shown: Vec::new(),
                     warnings: Vec::new(),
                 })

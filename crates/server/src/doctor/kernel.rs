@@ -8,7 +8,7 @@ use super::Check;
 /// Every session takes a few descriptors, every client one.
 const GOOD_DESCRIPTORS: u64 = 4096;
 
-/// The first kernel with all that sandboxes will use: Landlock came with it.
+/// The first kernel with all that sandboxes use: Landlock came with it.
 const SANDBOX_KERNEL: (u32, u32) = (5, 13);
 
 /// A server raises what holds to what it may be raised to, so only that counts.
@@ -38,7 +38,7 @@ pub(super) fn processes(proc: &Path) -> Check {
     }
 }
 
-/// What sandboxes will need. Nothing of it is used yet, so nothing of it is a problem.
+/// What sandboxes need. Whether they work all the same is tried elsewhere, so nothing of it is a problem.
 pub(super) fn sandboxes(proc: &Path, cgroup: &Path) -> Vec<Check> {
     vec![kernel(proc), user_namespaces(proc), control_groups(cgroup)]
 }
@@ -54,7 +54,7 @@ fn kernel(proc: &Path) -> Check {
         }
         _ => Check::warning(
             "kernel",
-            format!("Linux `{release}` is too old for the sandboxes to come"),
+            format!("Linux `{release}` is too old for all that sandboxes use"),
             format!("use {}.{} or later", SANDBOX_KERNEL.0, SANDBOX_KERNEL.1),
         ),
     }
@@ -68,7 +68,7 @@ fn user_namespaces(proc: &Path) -> Check {
     let name = "user namespaces";
     if number("user/max_user_namespaces").unwrap_or(0) == 0 {
         let fix = "sysctl user.max_user_namespaces=10000";
-        return Check::warning(name, "there are none, which the sandboxes to come will need", fix);
+        return Check::warning(name, "there are none, which sandboxes need", fix);
     }
     if number("kernel/unprivileged_userns_clone") == Some(0) {
         let fix = "sysctl kernel.unprivileged_userns_clone=1, or run the server as root";
@@ -90,6 +90,6 @@ fn control_groups(cgroup: &Path) -> Check {
         return Check::ok("control groups", "version 1");
     }
     let found =
-        format!("there are none at {}, so sandboxes to come have no limits", cgroup.display());
+        format!("there are none at {}, so sandboxes have no common limits", cgroup.display());
     Check::warning("control groups", found, "mount -t cgroup2 none /sys/fs/cgroup")
 }

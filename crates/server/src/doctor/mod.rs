@@ -4,6 +4,7 @@
 //! looks at is an argument ([`Machine`]), so that a test can show it a machine that has trouble.
 
 mod disk;
+mod isolation;
 mod kernel;
 mod port;
 #[cfg(test)]
@@ -13,8 +14,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ash_core::time::{Clock, Timestamp};
+use ash_engine::bridge::NoSandbox;
 use serde::Serialize;
 
+pub use self::isolation::Sandboxes;
 use crate::api::rfc3339;
 use crate::beside::bridge_beside;
 use crate::config::Config;
@@ -93,6 +96,8 @@ pub struct Machine {
     /// How many files a process may have open: what holds, and what it may be raised to. Nothing
     /// means that there is no limit.
     pub descriptors: (Option<u64>, Option<u64>),
+    /// Tries out what its sandboxes hold, given the bridge.
+    pub sandbox: fn(&Config, &Path) -> Result<Sandboxes, NoSandbox>,
 }
 
 impl Machine {
@@ -108,6 +113,7 @@ impl Machine {
             cgroup: "/sys/fs/cgroup".into(),
             now: clock.now(),
             descriptors: (limit.current, limit.maximum),
+            sandbox: isolation::try_one,
         })
     }
 }
@@ -123,6 +129,9 @@ pub fn examine(config: &Config, machine: &Machine) -> Vec<Check> {
     }
     checks.push(credential_key(config, &data));
     checks.push(bridge(&machine.program));
+    if let Ok(bridge) = bridge_beside(&machine.program) {
+        checks.push(isolation::check(config, (machine.sandbox)(config, &bridge)));
+    }
     checks.push(port::check(config.host, config.port));
     checks.push(model(config));
     checks.push(kernel::descriptors(machine.descriptors));

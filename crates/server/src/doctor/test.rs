@@ -7,6 +7,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
+use ash_engine::bridge::Tier;
+
 use super::*;
 use crate::config::ServeFlags;
 
@@ -39,6 +41,7 @@ impl World {
             cgroup: dir.path().join("cgroup"),
             now: EARLIEST,
             descriptors: (Some(65_536), None),
+            sandbox: |_, _| Ok(FULL),
         };
         let data = dir.path().join("data");
         let env = [
@@ -152,6 +155,35 @@ fn a_missing_model_key_is_a_warning_that_names_the_scripted_model() {
     let check = World::sound().set("ANTHROPIC_API_KEY", "").trouble("model");
     assert_eq!(check.verdict, Verdict::Warning);
     assert!(check.fix.unwrap().contains("ash model --port"));
+}
+
+const FULL: Sandboxes =
+    Sandboxes { tier: Tier::Full, attempts: 20, bounded: true, freezable: true };
+
+#[test]
+fn what_sandboxes_cannot_hold_is_said_with_what_to_do() {
+    let mut world = World::sound();
+    world.machine.sandbox = |_, _| {
+        let hint = Some("sysctl something=1".to_owned());
+        Err(NoSandbox { why: "user namespaces: EPERM".to_owned(), hint })
+    };
+    let check = world.trouble("isolation");
+    assert_eq!(check.verdict, Verdict::Problem);
+    assert!(check.found.contains("EPERM"), "{check:?}");
+    let fix = check.fix.unwrap();
+    assert!(
+        fix.contains("sysctl something=1") && fix.contains("--dangerously-no-sandbox"),
+        "{fix}"
+    );
+
+    world.machine.sandbox = |_, _| Ok(Sandboxes { bounded: false, ..FULL });
+    assert_eq!(world.trouble("isolation").verdict, Verdict::Warning);
+
+    let mut world = World::sound().set("ASH_MIN_ISOLATION", "full");
+    world.machine.sandbox = |_, _| Ok(Sandboxes { tier: Tier::Rootless, ..FULL });
+    let check = world.trouble("isolation");
+    assert_eq!(check.verdict, Verdict::Problem);
+    assert!(check.fix.unwrap().contains("ASH_MIN_ISOLATION=rootless"));
 }
 
 #[test]

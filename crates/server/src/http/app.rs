@@ -1,7 +1,7 @@
 //! What the handlers work with.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ash_core::id::{CredentialId, SessionId, TenantId};
@@ -22,7 +22,7 @@ use super::error::ApiError;
 use super::sse::LargeFrames;
 use crate::agents::definition_of;
 use crate::secret::{ApiSecret, Sealer};
-use crate::sessions::Options;
+use crate::sessions::{Options, session_view};
 
 /// What an [`App`] is made of.
 pub struct AppParts {
@@ -46,6 +46,8 @@ pub struct AppParts {
     pub max_sandboxes: u32,
     /// What keeps agents from the rest of the machine.
     pub isolation: &'static str,
+    /// How long an event stream is silent at the most.
+    pub heartbeat: Duration,
     /// What is counted.
     pub metrics: Metrics,
 }
@@ -60,6 +62,8 @@ struct Inner {
     ids: IdSource,
     started: Instant,
     draining: AtomicBool,
+    /// Counts requests, from somewhere.
+    requests: AtomicU64,
     /// Held while what is left of a budget is promised to a run.
     budgets: Arc<Mutex<()>>,
     /// Held while the settings of an agent are changed.
@@ -73,6 +77,9 @@ impl App {
         let keys = Keys::new(parts.environment_key.as_ref(), parts.rate_limit);
         let ids = IdSource::unguessable();
         let draining = AtomicBool::new(false);
+        let requests = AtomicU64::new(
+            ids.make(parts.clock.now(), |_, [_, _, from @ ..]| u64::from_be_bytes(from)),
+        );
         let (budgets, settings) = (Arc::default(), Arc::default());
         let (started, large_frames) = (Instant::now(), LargeFrames::default());
         Self(Arc::new(Inner {
@@ -81,6 +88,7 @@ impl App {
             ids,
             started,
             draining,
+            requests,
             budgets,
             settings,
             large_frames,
@@ -94,6 +102,16 @@ impl App {
 
     pub(super) fn is_draining(&self) -> bool {
         self.0.draining.load(Ordering::Acquire)
+    }
+
+    /// What keeps agents from the rest of the machine.
+    pub(crate) fn isolation(&self) -> &'static str {
+        self.0.parts.isolation
+    }
+
+    /// A session as the wire has it.
+    pub(super) fn view(&self, stored: &StoredSession) -> crate::api::Session {
+        session_view(stored, self.isolation())
     }
 
     pub(super) fn parts(&self) -> &AppParts {
@@ -145,8 +163,12 @@ impl App {
         self.0.ids.make(self.now(), from_parts)
     }
 
+    /// Names a request. Nothing depends on whether it can be guessed, so it costs no system call.
     pub(super) fn request_id(&self) -> String {
-        self.make(ash_core::id::OutboxId::from_parts).to_string()
+        let number = self.0.requests.fetch_add(1, Ordering::Relaxed);
+        let mut random = [0; 10];
+        random[2..].copy_from_slice(&number.to_be_bytes());
+        ash_core::id::OutboxId::from_parts(self.now(), random).to_string()
     }
 
     /// The caller's session.

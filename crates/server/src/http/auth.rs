@@ -226,14 +226,17 @@ fn foreign(code: Code, message: &'static str) -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, code, message)
 }
 
-/// Whether a host, with or without a port, can only be this machine.
+/// Whether a host, with or without a port, can only be this machine. Behind the name nothing but a
+/// port may stand: `localhost:1@evil.example` is somebody else's.
 fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    let (name, rest) = match host.strip_prefix('[') {
+        Some(inner) => inner.split_once(']').unwrap_or(("", inner)),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let ours = name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    ours && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
 }
 
 #[cfg(test)]
@@ -256,9 +259,18 @@ mod test {
         for host in ["localhost:4100", "127.0.0.1", "127.9.9.9:1", "[::1]:4100", "LOCALHOST"] {
             assert!(origins.check(&headers(host, None), &Uri::default()).is_ok(), "{host}");
         }
-        for host in
-            ["evil.example", "localhost.evil.example:4100", "127.0.0.1.evil.example", "10.0.0.1"]
-        {
+        for host in [
+            "evil.example",
+            "localhost.evil.example:4100",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "localhost:4100@evil.example",
+            "127.0.0.1:4100@evil.example:80",
+            "[::1]@evil.example",
+            "[::1].evil.example",
+            "[::1",
+            "",
+        ] {
             assert_eq!(
                 origins.check(&headers(host, None), &Uri::default()).unwrap_err().code,
                 Code::FOREIGN_HOST

@@ -26,28 +26,38 @@ codes! {
     ALREADY_EXISTS = "already_exists";
     BODY_TIMEOUT = "body_timeout";
     BUDGET_SPENT = "budget_spent";
+    DISK_FULL = "disk_full";
     DRAINING = "draining";
+    FILE_DENIED = "file_denied";
+    FILE_TOO_LARGE = "file_too_large";
     FOREIGN_HOST = "foreign_host";
     FOREIGN_ORIGIN = "foreign_origin";
     HEAD_TOO_LARGE = "head_too_large";
     IDEMPOTENCY_MISMATCH = "idempotency_mismatch";
     INTERNAL = "internal";
+    INVALID_BUNDLE = "invalid_bundle";
     INVALID_CREDENTIAL = "invalid_credential";
+    INVALID_PATH = "invalid_path";
     INVALID_REQUEST = "invalid_request";
     METHOD_NOT_ALLOWED = "method_not_allowed";
     NO_SAVED_STATE = "no_saved_state";
     NO_SUCH_ROUTE = "no_such_route";
+    NO_WORKSPACE = "no_workspace";
+    NOT_A_FILE = "not_a_file";
     NOT_FOUND = "not_found";
+    NOT_TEXT = "not_text";
     PATH_NOT_ALLOWED = "path_not_allowed";
     RATE_LIMITED = "rate_limited";
     RUNTIME_UNAVAILABLE = "runtime_unavailable";
     SESSION_OVERLOADED = "session_overloaded";
     TENANT_NOT_ALLOWED = "tenant_not_allowed";
     TOO_LARGE = "too_large";
+    TOO_MANY_BODIES = "too_many_bodies";
     TOO_MANY_CONNECTIONS = "too_many_connections";
     UNAUTHORIZED = "unauthorized";
     UNAVAILABLE = "unavailable";
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type";
+    WORKSPACE_TOO_LARGE = "workspace_too_large";
 }
 
 /// Every code that a client can be told, in order.

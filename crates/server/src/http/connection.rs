@@ -34,6 +34,8 @@ pub struct Bounds {
     pub head_patience: Duration,
     /// How long a client may read nothing while something waits for it.
     pub write_patience: Duration,
+    /// How long an event stream is silent at the most.
+    pub heartbeat: Duration,
 }
 
 impl Default for Bounds {
@@ -44,6 +46,7 @@ impl Default for Bounds {
             buffer_bytes: 64 * 1024,
             head_patience: Duration::from_secs(60),
             write_patience: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(10),
         }
     }
 }

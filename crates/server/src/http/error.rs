@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use ash_core::failure::FailureCode;
 use ash_core::refusal::Refusal;
-use ash_engine::EngineError;
+use ash_core::session::Status;
+use ash_engine::files::FileError;
+use ash_engine::{EngineError, WorkspaceError};
 use ash_store::StoreError;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -29,7 +31,7 @@ pub(crate) struct ApiError {
 }
 
 /// After how many seconds a server that is busy or on its way out may be asked again.
-const SOON: u64 = 1;
+pub(crate) const SOON: u64 = 1;
 
 impl ApiError {
     pub(crate) fn new(
@@ -155,8 +157,46 @@ impl From<Refusal> for ApiError {
             Refusal::NoSuchRun => "There is no such run, or it is over".to_owned(),
             Refusal::NoSuchTurn => "There is no such turn".to_owned(),
         };
-        let error = Self::new(status, refusal, message);
+        // For a session that is over there is nothing to bring back.
+        let is_over = refusal == Refusal::NotActive(Status::Ended);
+        let code = if is_over { Refusal::Ended } else { refusal };
+        let error = Self::new(status, code, message);
         if refusal == Refusal::QueueFull { error.later(SOON) } else { error }
+    }
+}
+
+/// What is wrong with the files of a session.
+impl From<WorkspaceError> for ApiError {
+    fn from(error: WorkspaceError) -> Self {
+        match error {
+            WorkspaceError::None => Self::new(
+                StatusCode::NOT_FOUND,
+                Code::NO_WORKSPACE,
+                "No workspace available for this session",
+            ),
+            WorkspaceError::File(error) => error.into(),
+            WorkspaceError::Engine(error) => error.into(),
+        }
+    }
+}
+
+impl From<FileError> for ApiError {
+    fn from(error: FileError) -> Self {
+        let (status, code) = match &error {
+            FileError::BadPath => (StatusCode::BAD_REQUEST, Code::INVALID_PATH),
+            // Nothing can be called so.
+            FileError::TooLong | FileError::NotFound => (StatusCode::NOT_FOUND, Code::NOT_FOUND),
+            FileError::NotAFile | FileError::NotADirectory => {
+                (StatusCode::BAD_REQUEST, Code::NOT_A_FILE)
+            }
+            FileError::Denied => (StatusCode::BAD_REQUEST, Code::FILE_DENIED),
+            FileError::TooLarge { .. } => (StatusCode::BAD_REQUEST, Code::FILE_TOO_LARGE),
+            FileError::TooMuch(_) => (StatusCode::PAYLOAD_TOO_LARGE, Code::WORKSPACE_TOO_LARGE),
+            FileError::BadBundle(_) => (StatusCode::BAD_REQUEST, Code::INVALID_BUNDLE),
+            FileError::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, Code::DISK_FULL),
+            FileError::Unavailable(_) => return Self::internal(error),
+        };
+        Self::new(status, code, error.to_string())
     }
 }
 

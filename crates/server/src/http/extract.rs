@@ -5,18 +5,18 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::BytesMut;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::code::Code;
-use super::error::ApiError;
+use super::error::{ApiError, SOON};
 use crate::api::Object;
 
 /// The largest body of a request that says nothing long.
@@ -83,32 +83,121 @@ const BODY_DEADLINE: Duration = Duration::from_secs(120);
 static LARGE_BODIES: Semaphore = Semaphore::const_new(512);
 const PIECE: usize = 1024 * 1024;
 
+/// How much of uploads is held at a time, in megabytes, until they are dealt with: two of the largest.
+static UPLOADS: Semaphore = Semaphore::const_new(2 * MAX_UPLOAD_WEIGHT as usize);
+const MAX_UPLOAD_WEIGHT: u32 = 300;
+
+/// How long an upload waits for its place.
+const UPLOAD_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A JSON body that holds whole files. Only so many are held at once, however many are sent; those
+/// that hold little do not wait for those that hold much.
+pub(crate) struct Upload<T, const LIMIT: usize> {
+    pub(crate) value: T,
+    /// To be kept until nothing of it is held any more.
+    pub(crate) place: Option<SemaphorePermit<'static>>,
+}
+
+impl<T, S, const LIMIT: usize> FromRequest<S> for Upload<T, LIMIT>
+where
+    T: DeserializeOwned,
+    S: Send + Sync,
+{
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        is_json(&parts.headers)?;
+        let length = body
+            .size_hint()
+            .upper()
+            .map_or(LIMIT, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        if length > LIMIT {
+            return Err(too_large(LIMIT));
+        }
+        let place = match length {
+            0..=SMALL_BODY => None,
+            length => Some(place_for(length).await?),
+        };
+        let bytes = timeout(BODY_DEADLINE, gather(body, LIMIT)).await.map_err(|_| late())??;
+        if bytes.is_empty() {
+            return Err(ApiError::invalid("A JSON body is missing"));
+        }
+        let value = parse(&bytes)?;
+        Ok(Self { value, place })
+    }
+}
+
+/// A place for an upload of so many bytes, which are there twice for a while: as JSON, and read.
+async fn place_for(length: usize) -> Result<SemaphorePermit<'static>, ApiError> {
+    let weight = u32::try_from(2 * length.div_ceil(PIECE)).unwrap_or(u32::MAX);
+    let place = UPLOADS.acquire_many(weight.min(MAX_UPLOAD_WEIGHT));
+    let place = timeout(UPLOAD_PATIENCE, place).await.map_err(|_| {
+        let message = "Too much is being uploaded at once";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::UNAVAILABLE, message).later(1)
+    })?;
+    Ok(place.expect("nobody closes the semaphore"))
+}
+
+async fn gather(body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    let mut body = Limited::new(body, limit);
+    let mut read = BytesMut::new();
+    while let Some(frame) = timeout(BODY_PATIENCE, body.frame()).await.map_err(|_| late())? {
+        let frame = frame.map_err(|error| not_whole(error.as_ref(), limit))?;
+        read.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
+    }
+    Ok(read.freeze())
+}
+
+fn late() -> ApiError {
+    let message = "The body did not arrive in time";
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, Code::BODY_TIMEOUT, message)
+}
+
+fn too_large(limit: usize) -> ApiError {
+    let message = format!("The body is larger than {limit} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Code::TOO_LARGE, message)
+}
+
 async fn read(body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    let late = |_| {
-        let message = "The body did not arrive in time";
-        ApiError::new(StatusCode::REQUEST_TIMEOUT, Code::BODY_TIMEOUT, message)
-    };
+    read_within(body, limit, &LARGE_BODIES).await
+}
+
+async fn read_within(body: Body, limit: usize, pieces: &Semaphore) -> Result<Bytes, ApiError> {
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large(limit));
+    }
     let read = async {
         let mut body = Limited::new(body, limit);
         let mut read = BytesMut::new();
         let mut held = Vec::new();
-        while let Some(frame) = timeout(BODY_PATIENCE, body.frame()).await.map_err(late)? {
+        while let Some(frame) = timeout(BODY_PATIENCE, body.frame()).await.map_err(|_| late())? {
             let frame = frame.map_err(|error| not_whole(error.as_ref(), limit))?;
             read.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
             while read.len() > SMALL_BODY + held.len() * PIECE {
-                let piece = LARGE_BODIES.acquire().await;
-                held.push(piece.expect("nobody closes the semaphore"));
+                held.push(another(pieces, held.is_empty()).await?);
             }
         }
         Ok(read.freeze())
     };
-    timeout(BODY_DEADLINE, read).await.map_err(late)?
+    timeout(BODY_DEADLINE, read).await.map_err(|_| late())?
+}
+
+/// Takes a piece of what large bodies may hold. Whoever holds none yet waits for it. Whoever holds
+/// some does not: all of them would wait for each other, and none would ever be done.
+async fn another(pieces: &Semaphore, first: bool) -> Result<SemaphorePermit<'_>, ApiError> {
+    if first {
+        return Ok(pieces.acquire().await.expect("nobody closes the semaphore"));
+    }
+    pieces.try_acquire().map_err(|_| {
+        let message = "Too many large bodies are being sent at once";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::TOO_MANY_BODIES, message).later(SOON)
+    })
 }
 
 fn not_whole(error: &(dyn Error + Send + Sync + 'static), limit: usize) -> ApiError {
     if error.downcast_ref::<LengthLimitError>().is_some() {
-        let message = format!("The body is larger than {limit} bytes");
-        return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Code::TOO_LARGE, message);
+        return too_large(limit);
     }
     ApiError::invalid("The body did not arrive whole")
 }
@@ -170,7 +259,7 @@ where
             path.map_err(|_| ApiError::invalid("The path is not valid UTF-8"))?;
         text.parse()
             .map(Self)
-            .map_err(|error: T::Err| ApiError::invalid(format!("The path has {error}")))
+            .map_err(|error: T::Err| ApiError::invalid(format!("The path is invalid: {error}")))
     }
 }
 
@@ -191,10 +280,10 @@ where
             path.map_err(|_| ApiError::invalid("The path is not valid UTF-8"))?;
         let first = first
             .parse()
-            .map_err(|error: A::Err| ApiError::invalid(format!("The path has {error}")));
+            .map_err(|error: A::Err| ApiError::invalid(format!("The path is invalid: {error}")));
         let second = second
             .parse()
-            .map_err(|error: B::Err| ApiError::invalid(format!("The path has {error}")));
+            .map_err(|error: B::Err| ApiError::invalid(format!("The path is invalid: {error}")));
         Ok(Self(first?, second?))
     }
 }
@@ -211,10 +300,34 @@ where
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let query = parts.uri.query().unwrap_or_default();
+        if !is_text(query) {
+            return Err(ApiError::invalid("The query is not valid UTF-8"));
+        }
         serde_urlencoded::from_str(query)
             .map(Self)
             .map_err(|error| ApiError::invalid(format!("The query is invalid: {error}")))
     }
+}
+
+/// Whether what stands behind the percent signs is text.
+fn is_text(query: &str) -> bool {
+    let bytes = query.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let hex = query.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match hex.filter(|_| byte == b'%') {
+            Some(escaped) => {
+                decoded.push(escaped);
+                at += 3;
+            }
+            None => {
+                decoded.push(byte);
+                at += 1;
+            }
+        }
+    }
+    std::str::from_utf8(&decoded).is_ok()
 }
 
 /// Refuses what is longer or shorter than it may be.
@@ -248,6 +361,8 @@ pub(crate) fn range<T: PartialOrd + fmt::Display>(
 
 #[cfg(test)]
 mod test {
+    use futures_util::StreamExt as _;
+
     use super::*;
     use crate::api;
 
@@ -256,6 +371,41 @@ mod test {
         let pieces = futures_util::stream::pending::<Result<Bytes, std::io::Error>>();
         let error = read(Body::from_stream(pieces), SMALL_BODY).await.unwrap_err();
         assert_eq!((error.status, error.code), (StatusCode::REQUEST_TIMEOUT, Code::BODY_TIMEOUT));
+    }
+
+    /// A body of so many pieces beyond what is little, that come one after the other.
+    fn large(pieces: usize) -> Body {
+        let first = std::iter::once(SMALL_BODY);
+        let chunks = first.chain(std::iter::repeat_n(PIECE, pieces)).map(|len| vec![b' '; len]);
+        let slowly = futures_util::stream::iter(chunks).then(|chunk| async {
+            tokio::task::yield_now().await;
+            Ok::<_, std::io::Error>(chunk)
+        });
+        Body::from_stream(slowly)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_bodies_that_come_at_once_do_not_wait_for_each_other() {
+        let pieces = Semaphore::new(8);
+        let all = (0..4).map(|_| read_within(large(6), usize::MAX, &pieces));
+        let read = futures_util::future::join_all(all).await;
+        let whole = read.iter().filter(|read| read.is_ok()).count();
+        assert!(whole > 0, "nobody got through: {read:?}");
+        for refused in read.iter().filter_map(|read| read.as_ref().err()) {
+            let told = (refused.status, refused.code, refused.retry_after);
+            let not_now = StatusCode::SERVICE_UNAVAILABLE;
+            assert_eq!(told, (not_now, Code::TOO_MANY_BODIES, Some(SOON)));
+        }
+        assert_eq!(pieces.available_permits(), 8, "what was held was given back");
+        // One after the other, all of them are taken, and little is taken whatever else there is.
+        for _ in 0..4 {
+            assert!(read_within(large(6), usize::MAX, &pieces).await.is_ok());
+        }
+        let _all = pieces.try_acquire_many(8).unwrap();
+        assert!(read_within(large(0), usize::MAX, &pieces).await.is_ok());
+        // Who needs a first piece waits for it.
+        let error = read_within(large(1), usize::MAX, &pieces).await.unwrap_err();
+        assert_eq!(error.code, Code::BODY_TIMEOUT);
     }
 
     #[test]

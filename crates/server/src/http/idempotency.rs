@@ -3,7 +3,7 @@
 use ash_core::id::TenantId;
 use ash_engine::Idempotency;
 use ash_store::ReceiptKey;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
 use axum::http::request::Parts;
 use utoipa::IntoParams;
 
@@ -45,8 +45,8 @@ impl IdempotencyKey {
 impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let route = format!("{} {}", parts.method, parts.uri.path());
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let route = route(parts, state).await;
         let Some(key) = parts.headers.get("idempotency-key") else {
             return Ok(Self { route, key: None });
         };
@@ -59,4 +59,19 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
             )),
         }
     }
+}
+
+/// What is asked of what. An id can be spelt in more than one way, and is the same.
+async fn route<S: Send + Sync>(parts: &mut Parts, state: &S) -> String {
+    let matched = parts.extensions.get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let path = matched.unwrap_or_else(|| parts.uri.path().to_owned());
+    let mut route = format!("{} {path}", parts.method);
+    if let Ok(values) = RawPathParams::from_request_parts(parts, state).await {
+        for (_, value) in &values {
+            let id = value.parse::<uuid::Uuid>();
+            route.push('\n');
+            route.push_str(&id.map_or_else(|_| value.to_owned(), |id| id.to_string()));
+        }
+    }
+    route
 }

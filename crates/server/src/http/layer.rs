@@ -128,7 +128,8 @@ fn allow(response: &mut Response, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.append(header::VARY, HeaderValue::from_static("origin"));
-    let shown = HeaderValue::from_static("x-request-id, retry-after");
+    let shown =
+        HeaderValue::from_static("x-request-id, retry-after, x-ash-source, content-disposition");
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, shown);
 }
 

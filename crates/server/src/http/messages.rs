@@ -27,6 +27,7 @@ use super::sessions::check_model;
 use super::sse::{self, Shown};
 use super::view::{self, Frame};
 use crate::api::{self, Content, MAX_BLOCKS, MAX_TEXT_CHARS, SendMessage};
+use crate::sessions::Tools;
 
 /// The largest message, with its pictures and documents.
 const MAX_MESSAGE: usize = 50 * 1024 * 1024;
@@ -165,6 +166,9 @@ fn prompt(
     option("effort", json!(body.effort));
     option("thinking", json!(body.thinking));
     option("outputFormat", json!(body.output_format));
+    let tools = Tools::of(&stored.record.settings.config).map_err(ApiError::internal)?;
+    option("allowedTools", json!(tools.allowed_tools));
+    option("disallowedTools", json!(tools.disallowed_tools));
     if options.is_empty() {
         return Json::parse(content.get().to_owned()).map_err(ApiError::internal);
     }
@@ -179,7 +183,7 @@ fn prompt(
 
 fn check(body: &SendMessage) -> Result<(), ApiError> {
     match &body.content {
-        Content::Text(text) if text.is_empty() => {
+        Content::Text(text) if text.trim().is_empty() => {
             return Err(ApiError::invalid("content is empty"));
         }
         Content::Text(text) => length("content", text, MAX_TEXT_CHARS)?,
@@ -225,27 +229,29 @@ pub(super) async fn list(
     let stored = app.session(&caller, id).await?;
     let epoch = stored.session.log_epoch();
     let mut after = Seq::new(sequence("after", query.after)?);
-    let mut entries = Vec::new();
+    let mut messages = Vec::new();
     let mut room = Room::default();
     // The store reads a page at a time, which may be less than was asked for.
-    while entries.len() < limit as usize && room.is_left() {
-        let rest = limit - u32::try_from(entries.len()).unwrap_or(limit);
+    while messages.len() < limit as usize && room.is_left() {
+        let rest = limit - u32::try_from(messages.len()).unwrap_or(limit);
         let page = app.engine().store().messages_after(id, after, rest).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
-        page.iter().for_each(|logged| room.take(view::message_content(id, &logged.entry).len()));
-        entries.extend(page);
+        for logged in &page {
+            let content = view::message_content(id, &logged.entry);
+            room.take(content.len());
+            messages.push(api::Message {
+                id: Cursor { epoch, seq: logged.seq }.to_string(),
+                session_id: uuid_of(id),
+                tenant_id: caller.tenant.to_string(),
+                role: logged.entry.role().map_or("system", |role| role.as_str()).to_owned(),
+                content,
+                sequence: logged.seq.get(),
+                created_at: api::rfc3339(logged.at),
+            });
+        }
     }
-    let messages = entries.iter().map(|entry| api::Message {
-        id: Cursor { epoch, seq: entry.seq }.to_string(),
-        session_id: uuid_of(id),
-        tenant_id: caller.tenant.to_string(),
-        role: entry.entry.role().map_or("system", |role| role.as_str()).to_owned(),
-        content: view::message_content(id, &entry.entry),
-        sequence: entry.seq.get(),
-        created_at: api::rfc3339(entry.at),
-    });
-    Ok(JsonAnswer(api::Messages { messages: messages.collect(), has_more: !room.is_left() }))
+    Ok(JsonAnswer(api::Messages { messages, has_more: !room.is_left() }))
 }
 
 /// An id of ours as the wire has it.

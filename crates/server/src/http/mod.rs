@@ -21,11 +21,13 @@ mod credentials;
 mod error;
 mod exec;
 mod extract;
+mod files;
 mod health;
 mod idempotency;
 mod keys;
 mod layer;
 mod log;
+mod media;
 mod messages;
 mod metrics;
 mod openapi;
@@ -35,6 +37,7 @@ mod sse;
 mod stream;
 mod usage;
 mod view;
+mod workspace;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -83,6 +86,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(exec::exec))
+        .routes(routes!(files::list, files::write))
+        .routes(routes!(files::read, files::delete))
+        .routes(routes!(workspace::download, workspace::upload))
         .routes(routes!(agents::deploy, agents::list))
         .routes(routes!(agents::get, agents::update, agents::delete))
         .routes(routes!(agents::versions))

@@ -23,6 +23,7 @@ use crate::api::Problem;
     tags(
         (name = "agents", description = "What sessions talk to"),
         (name = "sessions", description = "Conversations with their workspaces"),
+        (name = "files", description = "What sessions work on"),
         (name = "messages", description = "Prompts and the log"),
         (name = "runs", description = "What became of each prompt"),
         (name = "account", description = "Keys, credentials and usage"),
@@ -131,12 +132,15 @@ problems! {
         ("401", "The key is missing or not known"),
         ("403", "The request comes by a foreign host name or from a foreign page"),
         ("429", "Too many requests; `Retry-After` says when to come back"),
+        ("431", "The head of the request is too large"),
         ("500", "A defect, or a sandbox that could not be started"),
         ("503", "Not now; `Retry-After` says when to come back");
     /// What every route can answer that is told something.
     Invalid: ("400", "The request is not understood, or the session's state does not allow it");
     /// What every route can answer that needs no key.
-    Foreign: ("403", "The request comes by a foreign host name or from a foreign page");
+    Foreign:
+        ("403", "The request comes by a foreign host name or from a foreign page"),
+        ("431", "The head of the request is too large");
     /// What whoever watches over the server can be told.
     Unready:
         ("500", "A defect"),
@@ -150,4 +154,8 @@ problems! {
         ("408", "The body did not arrive in time"),
         ("413", "The body is too large"),
         ("415", "The body is not JSON");
+    /// What a route can answer whose answer can be too large.
+    Oversized: ("413", "There is too much to be sent");
+    /// What a route can answer that writes to the disk of a session.
+    Full: ("507", "There is no room left on the disk");
 }

@@ -23,7 +23,7 @@ use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
 use crate::agents::{cannot_run, definition_of};
 use crate::api::{self, CreateSession, SessionBody, Sessions, UpdateConfig};
-use crate::sessions::{Options, receipt_view, session_view};
+use crate::sessions::{Options, receipt_view};
 
 /// How many sessions a list shows unless told otherwise, and at the most.
 const PAGE: u32 = 1_000;
@@ -102,7 +102,7 @@ async fn made(
         let message = format!("Failed to create session: {}", failure.message);
         return Err(start_failed(failure.code, &message));
     }
-    Ok((StatusCode::CREATED, JsonAnswer(SessionBody { session: session_view(&settled) })))
+    Ok((StatusCode::CREATED, shown(app, &settled)))
 }
 
 fn no_such_agent(name: &str) -> ApiError {
@@ -191,7 +191,7 @@ pub(super) async fn list(
     let last = found.last().filter(|_| more);
     Ok(JsonAnswer(Sessions {
         next_cursor: last.map(|last| last.record.id.to_string()),
-        sessions: found.iter().map(session_view).collect(),
+        sessions: found.iter().map(|stored| app.view(stored)).collect(),
         total,
     }))
 }
@@ -207,12 +207,12 @@ pub(super) async fn get(
     caller: Caller,
     PathId(id): PathId<SessionId>,
 ) -> Result<JsonAnswer<SessionBody>, ApiError> {
-    Ok(shown(&app.session(&caller, id).await?))
+    Ok(shown(&app, &app.session(&caller, id).await?))
 }
 
 /// Change a session's options
 ///
-/// What is named changes from the next sandbox on; the model from the next run on.
+/// The model and the tools change with the next message; the rest with the next sandbox.
 #[utoipa::path(
     patch, path = "/api/sessions/{id}/config", tag = "sessions", operation_id = "configureSession",
     params(("id" = uuid::Uuid, Path, description = "The session")),
@@ -227,7 +227,11 @@ pub(super) async fn configure(
 ) -> Result<JsonAnswer<SessionBody>, ApiError> {
     check_update(&body)?;
     // What cannot be read now cannot be read then either.
-    app.open_options(&app.session(&caller, id).await?.record.settings.config)?;
+    let stored = app.session(&caller, id).await?;
+    app.open_options(&stored.record.settings.config)?;
+    if stored.session.status() == Status::Ended {
+        return Err(cannot("change", EngineError::Refused(Refusal::Ended)));
+    }
     let sealer = app.sealer().clone();
     let change = move |settings: &mut Settings| {
         let changed = Options::open(&settings.config, &sealer).and_then(|mut options| {
@@ -240,7 +244,7 @@ pub(super) async fn configure(
         settings.metadata = body.metadata.unwrap_or_else(|| std::mem::take(&mut settings.metadata));
     };
     app.engine().configure(&caller.tenant, id, change).await?;
-    Ok(shown(&app.session(&caller, id).await?))
+    Ok(shown(&app, &app.session(&caller, id).await?))
 }
 
 /// What becomes of a run that goes on.
@@ -287,7 +291,7 @@ pub(super) async fn pause(
     };
     let paused = app.engine().pause(&caller.tenant, id, if_running).await;
     paused.map_err(|error| cannot("pause", error))?;
-    Ok(shown(&app.session(&caller, id).await?))
+    Ok(shown(&app, &app.session(&caller, id).await?))
 }
 
 /// Bring a session back
@@ -318,7 +322,7 @@ pub(super) async fn resume(
         error.into()
     })?;
     let resume = receipt_view(&resumed.session, resumed.receipt.as_ref());
-    Ok(JsonAnswer(api::Resumed { session: session_view(&resumed.session), resume }))
+    Ok(JsonAnswer(api::Resumed { session: app.view(&resumed.session), resume }))
 }
 
 /// Stop a session
@@ -335,7 +339,7 @@ pub(super) async fn stop(
     PathId(id): PathId<SessionId>,
 ) -> Result<JsonAnswer<SessionBody>, ApiError> {
     app.engine().stop(&caller.tenant, id).await.map_err(|error| cannot("stop", error))?;
-    Ok(shown(&app.session(&caller, id).await?))
+    Ok(shown(&app, &app.session(&caller, id).await?))
 }
 
 /// Interrupt the run that goes on
@@ -372,11 +376,11 @@ pub(super) async fn end(
         Ok(_) | Err(EngineError::Refused(Refusal::Ended)) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(shown(&app.session(&caller, id).await?))
+    Ok(shown(&app, &app.session(&caller, id).await?))
 }
 
-fn shown(stored: &StoredSession) -> JsonAnswer<SessionBody> {
-    JsonAnswer(SessionBody { session: session_view(stored) })
+fn shown(app: &App, stored: &StoredSession) -> JsonAnswer<SessionBody> {
+    JsonAnswer(SessionBody { session: app.view(stored) })
 }
 
 /// The original's sentence for a request that the session's state does not allow.
@@ -390,7 +394,9 @@ fn cannot(what: &str, error: EngineError) -> ApiError {
         }
     };
     let message = format!("Cannot {what} session with status \"{standing}\"");
-    ApiError::new(StatusCode::BAD_REQUEST, Refusal::NotActive(standing), message)
+    let is_over = standing == Status::Ended;
+    let code = if is_over { Refusal::Ended } else { Refusal::NotActive(standing) };
+    ApiError::new(StatusCode::BAD_REQUEST, code, message)
 }
 
 fn status_of(status: api::SessionStatus) -> Status {

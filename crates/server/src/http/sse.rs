@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use ash_core::entry::Entry;
 use ash_core::id::{RunId, SessionId};
@@ -25,9 +24,6 @@ use tokio::time::{Instant, sleep_until};
 use super::app::App;
 use super::auth::Caller;
 use super::view::Frame;
-
-/// How long a stream is silent at the most.
-const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// Long enough for what buffers on the way to let it through.
 const HEARTBEAT_PADDING: usize = 512;
@@ -125,7 +121,7 @@ impl Telling {
                     }
                     continue;
                 }
-                () = sleep_until(self.told_at + HEARTBEAT) => return Some(heartbeat()),
+                () = sleep_until(self.told_at + self.app.parts().heartbeat) => return Some(heartbeat()),
             };
             self.tell(followed);
         }
@@ -201,7 +197,7 @@ const LARGE: usize = 64 * 1024;
 /// The large frames that somebody is being told. A thousand clients of one session hold one copy of
 /// a large entry, not a thousand.
 #[derive(Default)]
-pub(super) struct LargeFrames(Mutex<HashMap<(SessionId, Seq), Weak<String>>>);
+pub(super) struct LargeFrames(Mutex<HashMap<(SessionId, LogEpoch, Seq), Weak<String>>>);
 
 /// A frame that several hold.
 struct Held(Arc<String>);
@@ -215,12 +211,12 @@ impl AsRef<[u8]> for Held {
 impl LargeFrames {
     /// The frame of an entry, if it is a large one.
     fn get(&self, session: SessionId, epoch: LogEpoch, logged: &LogEntry) -> Option<Bytes> {
-        if size_of(&logged.entry) < LARGE {
+        if logged.entry.content_bytes() < LARGE {
             return None;
         }
         let mut frames = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         frames.retain(|_, frame| frame.strong_count() > 0);
-        let place = frames.entry((session, logged.seq)).or_default();
+        let place = frames.entry((session, epoch, logged.seq)).or_default();
         let frame = place.upgrade().unwrap_or_else(|| {
             let mut text = String::new();
             Frame::of(session, epoch, logged).write(&mut text);
@@ -231,16 +227,54 @@ impl LargeFrames {
     }
 }
 
-/// About how long the frame of an entry is, as far as what varies in it goes.
-fn size_of(entry: &Entry) -> usize {
-    if let Entry::Prompt { content: body, .. }
-    | Entry::Message { body, .. }
-    | Entry::Output { body, .. } = entry
-    {
-        return body.get().len();
+#[cfg(test)]
+mod test {
+    use ash_core::time::Timestamp;
+
+    use super::*;
+
+    const FIRST: LogEpoch = LogEpoch::new(1);
+
+    fn session(number: u8) -> SessionId {
+        SessionId::from_parts(Timestamp::from_millis(0), [number; 10])
     }
-    if let Entry::TextDelta { delta, .. } | Entry::ThinkingDelta { delta, .. } = entry {
-        return delta.len();
+
+    /// An entry that says so many letters.
+    fn said(seq: u64, letters: usize) -> LogEntry {
+        let run = RunId::from_parts(Timestamp::from_millis(0), [7; 10]);
+        let entry = Entry::TextDelta { run, delta: "x".repeat(letters) };
+        LogEntry { seq: Seq::new(seq), at: Timestamp::from_millis(0), entry }
     }
-    0
+
+    #[test]
+    fn a_large_frame_is_held_once_and_not_longer_than_somebody_wants_it() {
+        let frames = LargeFrames::default();
+        let held = || frames.0.lock().unwrap().len();
+        assert_eq!(frames.get(session(1), FIRST, &said(1, LARGE - 1)), None);
+        let large = said(2, LARGE);
+        let all: Vec<Bytes> =
+            (0..100).map(|_| frames.get(session(1), FIRST, &large).unwrap()).collect();
+        let mut alone = String::new();
+        Frame::of(session(1), FIRST, &large).write(&mut alone);
+        for one in &all {
+            assert_eq!((one.as_ptr(), one.len()), (all[0].as_ptr(), alone.len()));
+        }
+        assert_eq!(all[0], alone);
+        // What differs in anything that the frame tells is another frame.
+        let others = [
+            frames.get(session(2), FIRST, &large).unwrap(),
+            frames.get(session(1), LogEpoch::new(2), &large).unwrap(),
+            frames.get(session(1), FIRST, &said(3, LARGE)).unwrap(),
+        ];
+        assert!(others.iter().all(|other| other.as_ptr() != all[0].as_ptr()));
+        assert!(others[1..].iter().all(|other| *other != all[0]), "it names another place");
+        assert_eq!(held(), 4);
+        let text = Weak::clone(&frames.0.lock().unwrap()[&(session(1), FIRST, Seq::new(2))]);
+        drop((all, others));
+        assert_eq!(text.upgrade(), None, "nobody is told it any more, and it is still held");
+        // The places are cleared when the next one is taken.
+        let next = frames.get(session(1), FIRST, &said(4, LARGE));
+        assert_eq!(held(), 1);
+        drop(next);
+    }
 }

@@ -1,7 +1,9 @@
 //! `ash session`: conversations, and what can be done with them.
 
+mod cp;
 mod create;
 mod exec;
+mod files;
 mod lifecycle;
 mod list;
 mod send;
@@ -34,6 +36,8 @@ enum Command {
     /// Cut the run that goes on
     Interrupt(lifecycle::Which),
     Exec(exec::Args),
+    Files(files::Args),
+    Cp(cp::Args),
 }
 
 pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
@@ -48,6 +52,8 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         Command::End(which) => lifecycle::end(ctx, &which).await,
         Command::Interrupt(which) => lifecycle::interrupt(ctx, &which).await,
         Command::Exec(args) => exec::run(ctx, args).await,
+        Command::Files(args) => files::run(ctx, args).await,
+        Command::Cp(args) => cp::run(ctx, args).await,
     }
 }
 

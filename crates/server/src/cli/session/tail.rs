@@ -1,7 +1,5 @@
 //! `ash session tail`
 
-use serde_json::Value;
-
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Reader, Style, look_for_reader, note, one_line, show};
@@ -75,7 +73,10 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
 fn place(event: &ServerEvent) -> u64 {
     match (event.cursor, event.name.as_str()) {
         (Some(cursor), _) => cursor.seq,
-        (None, "gap") => event.data.get("to").and_then(Value::as_u64).unwrap_or(0),
+        (None, "gap") => {
+            let to = event.text("to").and_then(|to| to.parse::<Cursor>().ok());
+            to.map_or(0, |cursor| cursor.seq)
+        }
         (None, _) => 0,
     }
 }
