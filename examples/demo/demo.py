@@ -65,6 +65,7 @@ class Demo:
         self.directory = directory
         self.environment = environment
         self.running = []
+        self.isolated = False
         self.checks = []
 
     # Telling
@@ -116,24 +117,43 @@ class Demo:
         )
         return process, address.group(1)
 
+    def isolation(self):
+        """How strongly agents can be isolated here, and why not, as `ash doctor` finds out."""
+        told = subprocess.run(
+            [self.ash, "doctor", "--json"], cwd=self.directory, env=self.environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE, check=False,
+        ).stdout
+        for check in json.loads(told)["checks"]:
+            if check["name"] == "isolation":
+                return check["verdict"] != "problem", check["found"]
+        return False, "it was not looked at"
+
     def serve(self, port):
-        server, address = self.start_announced("serve", "--port", str(port))
+        words = [] if self.isolated else ["--dangerously-no-sandbox"]
+        server, address = self.start_announced("serve", "--port", str(port), *words)
         self.environment["ASH_PORT"] = address.rpartition(":")[2]
         print(f"   ash serve is process {server.pid} and listens on {address}")
         return server
 
     def bridge(self, session):
-        """The process beside the agent: it is the parent of whoever keeps a command there."""
-        command = 'cut -d " " -f 4 "/proc/$PPID/stat"'
-        return int(self.quietly("session", "exec", session, "--", command))
+        """The process beside the agent."""
+        found = self.bridges_of(session)
+        if not found:
+            raise Failed(f"session {session} has no bridge")
+        return found[-1]
 
     def bridges(self):
-        """Every bridge of the server's data directory: each has written its number into its spool."""
+        """Every bridge of the server's data directory."""
+        return self.bridges_of("*")
+
+    def bridges_of(self, session):
+        """Of each the server wrote down which process it is; one without a sandbox did so itself."""
         pids = []
-        for spool in (self.directory / "data" / "run").glob("*/*.spool"):
-            with open(spool, "rb") as file:
+        notes = (self.directory / "data" / "run").glob(f"{session}/*.*")
+        for note in (note for note in notes if note.suffix in (".process", ".spool")):
+            with open(note, "rb") as file:
                 pid = re.search(rb'"pid": ?(\d+)', file.read(1024))
-            if pid and is_bridge(int(pid.group(1))):
+            if pid and int(pid.group(1)) > 1 and is_bridge(int(pid.group(1))):
                 pids.append(int(pid.group(1)))
         return pids
 
@@ -182,7 +202,7 @@ def until(what, found, is_alive=lambda: True, log=None):
 
 def is_bridge(pid):
     try:
-        return b"ash-bridge" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"bridge" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 
@@ -327,7 +347,12 @@ def main():
                 environment.update(ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="any-will-do")
                 print("\nANTHROPIC_API_KEY is not set, so the model is a scripted stand-in, not a model. The\n"
                       "lines with a slash tell it what to say. Everything else here is real.")
-            print("There are no sandboxes yet: the agent is a plain process of yours.")
+            demo.isolated, found = demo.isolation()
+            if demo.isolated:
+                print(f"The agent runs in a sandbox. Isolation: {found}.")
+            else:
+                print(f"This machine cannot isolate agents ({found}),\n"
+                      "so this one is a plain process of yours. `ash doctor` says what to do.")
             tell(demo, REAL if is_real else SCRIPTED, is_real)
         except (Failed, subprocess.SubprocessError) as failed:
             print(f"\nIt did not work: {failed}")

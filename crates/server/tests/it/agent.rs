@@ -2,11 +2,13 @@
 
 use ash_core::entry::Entry;
 use ash_core::json::Json;
+use ash_core::refusal::Refusal;
 use ash_core::run::RunStatus;
-use ash_engine::SandboxHost as _;
+use ash_engine::{EngineError, SandboxHost as _};
 use ash_protocol::{ExecEnd, ExecRequest, Limits};
 
-use crate::world::{KEY, World, processes_mentioning, tenant, until};
+use crate::world::{KEY, World, processes_of, tenant, until};
+use ash_engine::bridge::Enclosure;
 
 #[tokio::test]
 async fn a_prompt_is_answered_and_the_conversation_goes_on() {
@@ -40,7 +42,11 @@ async fn tools_work_in_the_workspace_and_everything_is_an_event() {
     assert_eq!(std::fs::read_to_string(workspace.join("notes/a.txt")).unwrap(), "one");
     let results = turn.outputs("tool_result");
     assert_eq!(results.len(), 2);
-    assert!(results[1].to_string().contains(workspace.to_str().unwrap()), "{}", results[1]);
+    let seen = match world.enclosure {
+        Enclosure::Nothing => workspace.to_str().unwrap(),
+        Enclosure::Sandbox(_) => "/workspace",
+    };
+    assert!(results[1].to_string().contains(seen), "{}", results[1]);
     let phases: Vec<_> = turn
         .entries
         .iter()
@@ -206,6 +212,34 @@ async fn an_interrupt_ends_a_run_wherever_it_is() {
 }
 
 #[tokio::test]
+async fn a_run_that_waits_is_interrupted_without_the_one_before_it() {
+    let world = World::start().await;
+    let session = world.session().await;
+    let hold = "/bash while [ ! -e go ]; do sleep 0.02; done\n/say first";
+    let first = world.prompt(session, hold).await;
+    let runs = |entry: &Entry| matches!(entry, Entry::Output { run, .. } if *run == first.run);
+    world.log_until(session, runs).await;
+    let second = world.prompt(session, "/say second").await;
+    let third = world.prompt(session, "/say third").await;
+    let record = world.engine.interrupt(&tenant(), session, Some(second.run)).await.unwrap();
+    assert_eq!((record.id, record.status), (second.run, RunStatus::Cancelled));
+    assert_eq!(record.stop_reason.as_deref(), Some("interrupted"));
+    let again = world.engine.interrupt(&tenant(), session, Some(second.run)).await.unwrap_err();
+    assert!(matches!(again, EngineError::Refused(Refusal::NoSuchRun)), "{again:?}");
+    // The others do not notice.
+    std::fs::write(world.host.workspace(session).join("go"), "").unwrap();
+    for (accepted, said) in [(first, "first"), (third, "third")] {
+        let turn = world.turn(session, accepted).await;
+        assert_eq!((turn.status, turn.text().as_str()), (RunStatus::Completed, said));
+    }
+    let turn = world.turn(session, second).await;
+    assert!(!turn.kinds().contains(&"run_started"), "{:?}", turn.kinds());
+    let recalled = world.say(session, "/recall").await.text();
+    assert!(!recalled.contains("/say second"), "{recalled}");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn an_interrupt_is_heard_while_the_agent_is_still_being_opened() {
     let world = World::start().await;
     let session = world.session().await;
@@ -215,7 +249,7 @@ async fn an_interrupt_is_heard_while_the_agent_is_still_being_opened() {
     let accepted = world.prompt(session, "hello").await;
     let home = world.host.home(session);
     until("the server is being started", || {
-        processes_mentioning(home.as_os_str()).iter().any(|pid| {
+        processes_of(&home).iter().any(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
                 .is_ok_and(|l| l.contains("1000"))
         })
@@ -284,7 +318,7 @@ async fn a_command_beside_the_agent_is_bounded_and_its_tree_is_killed() {
     assert_eq!(result.end, ExecEnd::TimedOut);
     let home = world.host.home(session);
     until("the command's tree is gone", || {
-        processes_mentioning(home.as_os_str()).iter().all(|pid| {
+        processes_of(&home).iter().all(|pid| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             !line.contains("sleep")
         })

@@ -9,7 +9,7 @@ use ash_core::session::IfRunning;
 use ash_engine::{RequireState, SandboxHost as _};
 use ash_protocol::ExecRequest;
 
-use crate::world::{World, kill, processes_mentioning, tenant, until};
+use crate::world::{World, kill, processes_of, tenant, until};
 
 /// A run that is held in one phase until it is let go.
 struct Held {
@@ -118,7 +118,7 @@ async fn a_session_comes_back_after_its_bridge_was_killed_in_every_phase() {
         let record = world.engine.store().run(session, run).await.unwrap();
         assert_eq!(record.status, RunStatus::Interrupted, "{}", held.name);
         let home = world.host.home(session);
-        until("nothing of it is left", || processes_mentioning(home.as_os_str()).is_empty()).await;
+        until("nothing of it is left", || processes_of(&home).is_empty()).await;
         remembers(&world, session, held.name).await;
         if held.tool.is_some() {
             let sent = world.requests().pop().unwrap().body.to_string();
@@ -151,7 +151,7 @@ async fn a_killed_tool_is_told_to_the_model() {
         let session = world.session().await;
         let run = hold(&world, session, held).await;
         let home = world.host.home(session);
-        let shells = processes_mentioning(home.as_os_str());
+        let shells = processes_of(&home);
         let shells = shells.into_iter().filter(|pid| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             line.contains("begun")
@@ -216,13 +216,15 @@ async fn a_paused_turn_stands_still_and_goes_on_where_it_was() {
     let world = World::start().await;
     let session = world.session().await;
     let run = hold(&world, session, &PHASES[1]).await;
-    let pid = world.host.bridge_of(world.sandbox(session).await).unwrap();
+    let sandbox = world.sandbox(session).await;
+    let pid = world.host.bridge_of(sandbox).unwrap();
     world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
     // Nothing of it runs: not the bridge, not its keeper, not the tool.
     let home = world.host.home(session);
     until("everything stands still", || {
-        let all = processes_mentioning(home.as_os_str());
-        all.len() >= 3 && all.contains(&pid) && all.into_iter().all(is_stopped)
+        let all = processes_of(&home);
+        let is_frozen = world.is_frozen(sandbox);
+        all.len() >= 3 && all.contains(&pid) && (is_frozen || all.into_iter().all(is_stopped))
     })
     .await;
     let_go(&world, session);

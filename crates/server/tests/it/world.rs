@@ -14,7 +14,7 @@ use ash_core::policy::Policy;
 use ash_core::run::RunStatus;
 use ash_core::session::{IfBusy, LogEntry, Wake};
 use ash_core::time::Clock as _;
-use ash_engine::bridge::{Agent, PlainHost, PlainOptions};
+use ash_engine::bridge::{Agent, BridgeHost, Enclosure, HostOptions, Resources, Sandboxing, Users};
 use ash_engine::host::SandboxRef;
 use ash_engine::{
     Accepted, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost as _,
@@ -33,9 +33,11 @@ pub(crate) struct World {
     pub(crate) dir: PathBuf,
     pub(crate) model: Option<Model>,
     url: String,
-    pub(crate) host: PlainHost,
+    pub(crate) host: BridgeHost,
     pub(crate) engine: Engine,
     pub(crate) limits: Limits,
+    pub(crate) resources: Resources,
+    pub(crate) enclosure: Enclosure,
     _temp: Option<tempfile::TempDir>,
 }
 
@@ -61,9 +63,25 @@ impl World {
     }
 
     async fn of(dir: &Path, url: &str, limits: Limits) -> Self {
-        let (engine, host) = engine(dir, url, limits).await;
+        let enclosure = enclosure(&dir.join("data"));
+        let resources = Resources::default();
+        let (engine, host) = engine(dir, url, limits, resources.clone(), enclosure.clone()).await;
         let url = url.to_owned();
-        Self { dir: dir.to_owned(), model: None, url, host, engine, limits, _temp: None }
+        let dir = dir.to_owned();
+        Self { dir, model: None, url, host, engine, limits, resources, enclosure, _temp: None }
+    }
+
+    /// In sandboxes that may use only so much; none, if this machine has no sandboxes.
+    pub(crate) async fn sandboxed(resources: Resources) -> Option<Self> {
+        let mut world = Self::start().await;
+        if matches!(world.enclosure, Enclosure::Nothing) {
+            eprintln!("not tried: this machine has no sandboxes");
+            world.end().await;
+            return None;
+        }
+        world.resources = resources;
+        world.kill_engine().await;
+        Some(world)
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -79,7 +97,9 @@ impl World {
     pub(crate) async fn kill_engine(&mut self) {
         self.engine.abort().await;
         self.host.abandon().await;
-        (self.engine, self.host) = engine(&self.dir, &self.url, self.limits).await;
+        let (resources, enclosure) = (self.resources.clone(), self.enclosure.clone());
+        let again = engine(&self.dir, &self.url, self.limits, resources, enclosure).await;
+        (self.engine, self.host) = again;
     }
 
     pub(crate) async fn session(&self) -> SessionId {
@@ -161,6 +181,23 @@ impl World {
         *alive.iter().find(|sandbox| sandbox.session == session).expect("it has a sandbox")
     }
 
+    /// Whether the memory of sandboxes is bounded, and counted who died of it.
+    pub(crate) fn bounds_memory(&self) -> bool {
+        let sandboxing = match &self.enclosure {
+            Enclosure::Sandbox(sandboxing) => sandboxing,
+            Enclosure::Nothing => return false,
+        };
+        sandboxing.cgroups.abilities().memory
+    }
+
+    /// Whether a sandbox is frozen by its cgroup.
+    pub(crate) fn is_frozen(&self, sandbox: SandboxRef) -> bool {
+        let Enclosure::Sandbox(sandboxing) = &self.enclosure else { return false };
+        let name = format!("{}-{}", sandbox.session, sandbox.incarnation.get());
+        let cgroup = sandboxing.cgroups.open(&name).unwrap();
+        cgroup.is_some_and(|cgroup| cgroup.is_frozen().unwrap())
+    }
+
     /// Kills the session's bridge with -9.
     pub(crate) async fn kill_bridge(&self, session: SessionId) {
         let pid = self.host.bridge_of(self.sandbox(session).await).expect("its bridge is alive");
@@ -179,6 +216,14 @@ impl World {
         }
         let marker = self.dir.as_os_str().to_owned();
         until("nothing is left", || processes_mentioning(&marker).is_empty()).await;
+        if let Enclosure::Sandbox(sandboxing) = &self.enclosure {
+            assert_eq!(
+                sandboxing.cgroups.list().unwrap(),
+                Vec::<String>::new(),
+                "cgroups are left"
+            );
+        }
+        end_sandboxes(&self.dir.join("data"));
     }
 }
 
@@ -219,7 +264,13 @@ impl Turn {
     }
 }
 
-pub(crate) async fn engine(dir: &Path, model_url: &str, limits: Limits) -> (Engine, PlainHost) {
+pub(crate) async fn engine(
+    dir: &Path,
+    model_url: &str,
+    limits: Limits,
+    resources: Resources,
+    enclosure: Enclosure,
+) -> (Engine, BridgeHost) {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir.join("ash.db")).unwrap());
     let agent = NewAgentVersion {
         id: AgentId::from_parts(SystemClock.now(), [0; 10]),
@@ -241,9 +292,10 @@ pub(crate) async fn engine(dir: &Path, model_url: &str, limits: Limits) -> (Engi
     let described = Agent {
         env: BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]),
         limits,
+        resources,
         ..Agent::new("builtin", "scripted")
     };
-    let host = PlainHost::open(PlainOptions {
+    let host = BridgeHost::open(HostOptions {
         data: dir.join("data"),
         bridge: bridge_program(),
         owner,
@@ -251,6 +303,7 @@ pub(crate) async fn engine(dir: &Path, model_url: &str, limits: Limits) -> (Engi
         describe: Arc::new(described),
         environment: std::env::vars().collect(),
         egress: Arc::new(ModelProxy::new(upstream).unwrap()),
+        enclosure,
     })
     .unwrap();
     let engine = Engine::start(Options {
@@ -262,6 +315,17 @@ pub(crate) async fn engine(dir: &Path, model_url: &str, limits: Limits) -> (Engi
         owner,
     });
     (engine, host)
+}
+
+/// A sandbox, where this machine has any.
+pub(crate) fn enclosure(data: &Path) -> Enclosure {
+    match Sandboxing::probe(data, &bridge_program(), Users::new(200_000, 65_536), &[]) {
+        Ok((sandboxing, _)) => Enclosure::Sandbox(Arc::new(sandboxing)),
+        Err(error) => {
+            eprintln!("without sandboxes: {error}");
+            Enclosure::Nothing
+        }
+    }
 }
 
 pub(crate) fn tenant() -> TenantId {
@@ -299,13 +363,74 @@ pub(crate) fn kill(pid: u32) {
     assert!(killed.success());
 }
 
+/// Whether this machine has sandboxes.
+pub(crate) fn can_isolate() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let can = matches!(enclosure(&dir.path().join("data")), Enclosure::Sandbox(_));
+        end_sandboxes(&dir.path().join("data"));
+        can
+    })
+}
+
+/// The bridges of a server's sandboxes that are alive, by what it wrote down of them.
+pub(crate) fn bridges_of(data: &Path) -> Vec<u32> {
+    let runs = std::fs::read_dir(data.join("run")).into_iter().flatten().flatten();
+    let files = runs.flat_map(|run| std::fs::read_dir(run.path()).into_iter().flatten().flatten());
+    let notes = files.filter(|file| file.path().extension().is_some_and(|kind| kind == "process"));
+    let pids = notes.filter_map(|note| {
+        let note: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(note.path()).ok()?).ok()?;
+        u32::try_from(note["pid"].as_u64()?).ok()
+    });
+    let is_bridge = |pid: &u32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.trim().ends_with("bridge") && !is_zombie(*pid)
+    };
+    pids.filter(is_bridge).collect()
+}
+
+/// Ends whatever sandboxes a server over these files left, and what was around them.
+pub(crate) fn end_sandboxes(data: &Path) {
+    let Ok(data) = data.canonicalize() else { return };
+    for pid in bridges_of(&data) {
+        // It may end by itself at this moment.
+        let _status = Command::new("kill").args(["-9", &pid.to_string()]).output();
+    }
+    let cgroups = ash_engine::bridge::cgroups_of(&data);
+    for name in cgroups.list().unwrap_or_default() {
+        if let Ok(Some(cgroup)) = cgroups.open(&name) {
+            let _left = cgroup.kill().and_then(|()| cgroup.remove());
+        }
+    }
+    let _left = cgroups.remove();
+}
+
+/// Every live process of a session: by its home, or by the cgroup of its sandbox.
+pub(crate) fn processes_of(home: &Path) -> Vec<u32> {
+    let session = home.parent().and_then(Path::file_name).unwrap().to_str().unwrap();
+    let mut found = processes_mentioning(home.as_os_str());
+    let is_in_it = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/cgroup"))
+            .is_ok_and(|cgroup| cgroup.contains(session))
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    found.extend(pids.filter(is_in_it).filter(|pid| !is_zombie(*pid)));
+    found
+}
+
+fn is_zombie(pid: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state.rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" Z"))
+}
+
 /// Every live process whose environment or command mentions something, but this one.
 pub(crate) fn processes_mentioning(marker: &std::ffi::OsStr) -> Vec<u32> {
     let marker = marker.as_encoded_bytes();
     let mentions = |pid: &u32| {
-        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let is_dead = state.rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" Z"));
-        !is_dead
+        !is_zombie(*pid)
             && ["environ", "cmdline"].iter().any(|file| {
                 std::fs::read(format!("/proc/{pid}/{file}")).is_ok_and(|content| {
                     content.windows(marker.len()).any(|window| window == marker)

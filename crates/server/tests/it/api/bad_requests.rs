@@ -22,6 +22,12 @@ fn takers() -> Vec<Taker> {
         taker("POST", "/api/sessions/{id}/resume", json!({})),
         taker("POST", "/api/sessions/{id}/messages", json!({ "content": "x", "detach": true })),
         taker("POST", "/api/sessions/{id}/exec", json!({ "command": "true" })),
+        taker(
+            "POST",
+            "/api/sessions/{id}/files",
+            json!({ "files": [{ "path": "x", "content": "" }] }),
+        ),
+        taker("POST", "/api/sessions/{id}/workspace", json!({ "bundle": "H4sI" })),
         taker("POST", "/api/agents", json!({ "name": "other", "systemPrompt": "x" })),
         taker("PATCH", "/api/agents/{name}", json!({})),
         taker("POST", "/api/api-keys", json!({ "label": "x" })),
@@ -320,6 +326,9 @@ async fn a_query_that_makes_no_sense_is_refused() {
         &of("stream?after=-1"),
         &of("stream?after=1-2-3"),
         &of("stream?until=never"),
+        &of("files?includeHidden=perhaps"),
+        &of("files?everything=1"),
+        &of("files/CLAUDE.md?format=xml"),
     ] {
         assert_eq!(client.get(path).await.refused(400), "invalid_request", "{path}");
     }

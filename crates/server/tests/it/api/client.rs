@@ -319,11 +319,32 @@ impl Stream {
     /// The next event; nothing when the stream is over, or broke off.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
-            if let Some(raw) = self.chunks.next_frame() {
-                if raw.starts_with(':') {
-                    continue;
-                }
+            let raw = self.next_raw().await?;
+            if !raw.starts_with(':') {
                 return Some(Frame::parse(&raw));
+            }
+        }
+    }
+
+    /// Reads until a comment, which is a sign of life, and returns the events before it.
+    pub(crate) async fn until_comment(&mut self) -> Vec<Frame> {
+        let mut seen = Vec::new();
+        loop {
+            let Some(raw) = self.next_raw().await else {
+                panic!("the stream ended before a comment: {seen:#?}");
+            };
+            if raw.starts_with(':') {
+                return seen;
+            }
+            seen.push(Frame::parse(&raw));
+        }
+    }
+
+    /// The next event or comment, as it came.
+    async fn next_raw(&mut self) -> Option<String> {
+        loop {
+            if let Some(raw) = self.chunks.next_frame() {
+                return Some(raw);
             }
             if self.chunks.over {
                 return None;

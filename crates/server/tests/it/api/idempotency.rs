@@ -1,5 +1,7 @@
 //! The same request, sent again and at once: one effect, one answer.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -8,8 +10,18 @@ use super::served::{Served, agent};
 
 /// Sends the same request ten times at once.
 async fn ten_at_once(client: &Client, path: &str, key: &str, body: &Value) -> Vec<Value> {
+    at_once::<10>(client, path, key, body).await
+}
+
+/// Sends the same request many times at once.
+async fn at_once<const TIMES: usize>(
+    client: &Client,
+    path: &str,
+    key: &str,
+    body: &Value,
+) -> Vec<Value> {
     let mut asking = JoinSet::new();
-    for _ in 0..10 {
+    for _ in 0..TIMES {
         let (client, path, body) = (client.clone(), path.to_owned(), body.clone());
         let header = format!("idempotency-key: {key}");
         asking.spawn(async move {
@@ -147,5 +159,43 @@ async fn a_message_that_is_repeated_is_told_again_from_its_first_event() {
     // Even of a session that is over.
     let later = client.open("POST", &path, &key, Some(&body)).await.all().await;
     assert_eq!(first, later);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_deployment_that_is_repeated_after_its_agent_was_deleted_deploys_nothing() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let deploy = json!({ "name": "coder", "systemPrompt": "You are tested." });
+    let key = ["idempotency-key: deploy"];
+    let repeat = async || client.ask("POST", "/api/agents", &key, Some(&deploy)).await;
+    let made = repeat().await.ok();
+    assert_eq!(repeat().await.ok(), made);
+    client.delete("/api/agents/coder").await.ok();
+    assert_eq!(repeat().await.refused(404), "not_found");
+    assert_eq!(client.get("/api/agents").await.ok()["agents"], json!([]));
+    // Nor is it taken for a later agent of the same name.
+    let later = client.post("/api/agents", &deploy).await.ok();
+    assert_ne!(later["agent"]["id"], made["agent"]["id"]);
+    assert_eq!(repeat().await.refused(404), "not_found");
+    assert_eq!(client.get("/api/agents/coder").await.ok(), later);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_session_that_many_ask_for_with_one_key_is_one_session() {
+    let served = Served::start().await;
+    let client = &served.client;
+    agent(client, "coder").await;
+    let create = json!({ "agent": "coder", "title": "one" });
+    let made = at_once::<64>(client, "/api/sessions", "one", &create).await;
+    let ids: BTreeSet<&str> =
+        made.iter().map(|made| made["session"]["id"].as_str().unwrap()).collect();
+    assert_eq!((made.len(), ids.len()), (64, 1), "{ids:?}");
+    assert!(made.iter().all(|made| made["session"]["status"] == "active"), "{made:#?}");
+    let all = client.get("/api/sessions?includeTotal=true").await.ok();
+    assert_eq!((all["sessions"].as_array().unwrap().len(), &all["total"]), (1, &json!(1)));
+    let sandboxes = std::fs::read_dir(served.dir.join("data/sandboxes")).unwrap();
+    assert_eq!(sandboxes.count(), 1);
     served.end().await;
 }

@@ -1,16 +1,24 @@
 //! The API from outside: a whole server, and clients that do well, badly, or nothing at all.
 
+mod agents;
 mod bad_requests;
+mod budget;
 mod client;
 mod crash;
+mod exec;
+mod files;
 mod idempotency;
+mod lost;
+mod pages;
 mod routes;
 mod secrets;
-mod served;
+pub(crate) mod served;
 mod slow;
 mod spawned;
 mod streams;
+mod takeover;
 mod tenants;
+mod told;
 mod wire;
 
 use serde_json::Value;

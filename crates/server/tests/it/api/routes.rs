@@ -20,6 +20,8 @@ struct Transcript {
 impl Transcript {
     fn note(&mut self, request: &str, answer: &Answer) {
         let body = match answer.header("content-type") {
+            Some("text/markdown") => answer.body.clone(),
+            Some("application/gzip") => "<bundle>".to_owned(),
             Some("application/json") => {
                 let mut body = answer.json();
                 self.hide(&mut body);
@@ -73,6 +75,7 @@ impl Transcript {
                         "coordinatorId" | "blake3" | "keyPrefix" | "key" => {
                             *field = json!("<text>");
                         }
+                        "isolation" if field.is_string() => *field = "<isolation>".into(),
                         _ => self.hide(field),
                     }
                 }
@@ -164,6 +167,19 @@ async fn every_route_answers_as_it_always_did() {
     ask!("GET", of(""));
     ask!("PATCH", of("/config"), json!({ "title": "Two", "allowedTools": ["bash"] }));
     ask!("POST", of("/exec"), json!({ "command": "echo out; echo err >&2; exit 3" }));
+    // Files.
+    let files = json!([
+        { "path": "one.txt", "content": "b25lCg==" }, { "path": "../two.txt", "content": "" },
+    ]);
+    ask!("POST", of("/files"), json!({ "files": files, "targetPath": "sub" }));
+    ask!("GET", of("/files?includeHidden=false"));
+    ask!("GET", of("/files/sub%2Fone.txt?format=json"));
+    ask!("GET", of("/files/CLAUDE.md"));
+    ask!("DELETE", of("/files/sub%2Fone.txt"));
+    // An archive with nothing in it.
+    let bundle = "H4sIAAAAAAACA2NgGAWjYBSMVAAALq+17wAEAAA=";
+    ask!("GET", of("/workspace"));
+    ask!("POST", of("/workspace"), json!({ "bundle": bundle }));
     // A run, told in full.
     let run = client.say(&id, "/think Hm.\n/bash echo hi\n/say Hello").await.all().await;
     transcript.note_stream(&format!("POST {}", of("/messages")), &run);

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use super::client::Client;
 use super::spawned::Dir;
-use crate::world::{bridge_program, processes_mentioning, until};
+use crate::world::{bridge_program, bridges_of, can_isolate, processes_mentioning, until};
 
 pub(crate) struct Served {
     pub(crate) server: Server,
@@ -49,7 +49,8 @@ impl Served {
         let model = Model::start(listener, model::Options::default()).unwrap();
         let mut env = variables(&dir, &model.url());
         env.extend(with.variables.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        let config = Config::load(&ServeFlags::default(), &env, None).unwrap();
+        let flags = ServeFlags { dangerously_no_sandbox: !can_isolate(), ..ServeFlags::default() };
+        let config = Config::load(&flags, &env, None).unwrap();
         let server = Server::start_within(&config, env.clone(), with.bounds).await.unwrap();
         let key = match server.key_file() {
             Some(path) => std::fs::read_to_string(path).unwrap().trim().to_owned(),
@@ -90,7 +91,11 @@ impl Served {
         self.server.drain(Duration::from_secs(5)).await;
         self.model.shutdown().await;
         let marker = self.dir.as_os_str().to_owned();
-        until("nothing is left", || processes_mentioning(&marker).is_empty()).await;
+        until("nothing is left", || {
+            processes_mentioning(&marker).is_empty()
+                && bridges_of(&self.dir.join("data")).is_empty()
+        })
+        .await;
     }
 }
 

@@ -99,3 +99,48 @@ async fn whoever_comes_when_all_places_are_taken_is_told_to_come_back() {
     drop(followers);
     served.end().await;
 }
+
+#[tokio::test]
+async fn bodies_that_never_come_keep_nobody_waiting() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let session = served.session().await;
+    let path = format!("/api/sessions/{session}/messages");
+    let mut opening = JoinSet::new();
+    for number in 0..600 {
+        let (client, path) = (client.clone(), path.clone());
+        opening.spawn(async move {
+            let announced = ["content-length: 50000000", "expect: 100-continue"];
+            let json = ["content-type: application/json"];
+            let headers = [&announced[..], &json].concat();
+            let mut socket = tokio::net::TcpStream::connect(client.address).await.unwrap();
+            socket.write_all(&client.request("POST", &path, &headers, None)).await.unwrap();
+            // It is told to go on when the server waits for the body.
+            let mut told = [0; 25];
+            socket.read_exact(&mut told).await.unwrap();
+            assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+            // Some send nothing, some a little, and some more than is little.
+            let sent = [0, 10, 10, 10, 10, 10, 10, 10, 10, 3_000_000][number % 10];
+            socket.write_all(&vec![b' '; sent]).await.unwrap();
+            socket
+        });
+    }
+    let stalled = opening.join_all().await;
+    assert_eq!(stalled.len(), 600);
+    // Others are served meanwhile, whether they send nothing, little or much.
+    client.get("/api/sessions").await.ok();
+    client.post("/api/sessions", &serde_json::json!({ "agent": "coder" })).await.ok();
+    let picture = "A".repeat(4_000_000);
+    let source =
+        serde_json::json!({ "type": "base64", "media_type": "image/png", "data": picture });
+    let blocks = serde_json::json!([
+        { "type": "text", "text": "much\n/say much" },
+        { "type": "image", "source": source },
+    ]);
+    let body = serde_json::json!({ "content": blocks, "detach": true });
+    client.post(&path, &body).await.ok();
+    let run = client.follow(&session, "until=idle").await.all().await;
+    assert!(run.iter().any(|frame| frame.event == "done"), "{run:#?}");
+    drop(stalled);
+    served.end().await;
+}

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::client::Client;
 use super::served::variables;
-use crate::world::{bridge_program, kill, processes_mentioning};
+use crate::world::{bridge_program, can_isolate, end_sandboxes, kill, processes_mentioning};
 
 /// A directory whose processes end with it, however the test ends.
 pub(crate) struct Dir(tempfile::TempDir);
@@ -32,6 +32,7 @@ impl Drop for Dir {
             // It may end by itself at this moment.
             let _status = Command::new("kill").args(["-9", &first.to_string()]).status();
         }
+        end_sandboxes(&self.path().join("data"));
     }
 }
 
@@ -95,6 +96,7 @@ fn spawn(dir: &Path, variables: &[(String, String)]) -> (Child, Client) {
     let log = || File::options().create(true).append(true).open(dir.join("log.txt")).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_ash"))
         .args(["--verbose", "serve"])
+        .args((!can_isolate()).then_some("--dangerously-no-sandbox"))
         .current_dir(dir)
         .env_clear()
         .envs(variables.iter().cloned())

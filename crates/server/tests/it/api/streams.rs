@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::client::{Client, Frame};
 use super::served::{Served, held, let_go};
 use super::spawned::Spawned;
-use crate::world::processes_mentioning;
+use crate::world::{bridges_of, processes_mentioning};
 
 /// The whole log of a session, as a stream tells it.
 pub(crate) async fn log(client: &Client, session: &str) -> Vec<Frame> {
@@ -215,12 +215,13 @@ async fn an_interrupted_run_says_so() {
 }
 
 /// Kills the bridges of a server with -9.
-fn kill_bridges(marker: &std::path::Path) {
-    for pid in processes_mentioning(marker.as_os_str()) {
+fn kill_bridges(dir: &std::path::Path) {
+    let plain = processes_mentioning(dir.as_os_str()).into_iter().filter(|pid| {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        if program.ends_with("ash-bridge") {
-            let _ended_already = Command::new("kill").args(["-9", &pid.to_string()]).status();
-        }
+        program.ends_with("ash-bridge")
+    });
+    for pid in plain.chain(bridges_of(&dir.join("data"))) {
+        let _ended_already = Command::new("kill").args(["-9", &pid.to_string()]).status();
     }
 }
 

@@ -121,7 +121,11 @@ impl Belongings {
             let counted = ["/health", "/metrics", "/docs"].iter().any(|of| path.starts_with(of));
             // When a credential was last used is not of interest here.
             if method == "GET" && !endless && !counted {
-                seen.push(json!([path, client.get(&path).await.ok()]));
+                // What is no JSON may change from one moment to the next only in its packing.
+                let answer = client.get(&path).await;
+                assert_eq!(answer.status, 200, "{path}");
+                let is_json = answer.header("content-type") == Some("application/json");
+                seen.push(json!([path, is_json.then(|| answer.json())]));
             }
         }
         let stream = client.follow(&self.session, "until=idle").await.all().await;
@@ -144,6 +148,11 @@ fn body(method: &str, path: &str) -> Option<Value> {
     match (method, last) {
         ("POST", "messages") => Some(json!({ "content": "intruder", "wake": true })),
         ("POST", "exec") => Some(json!({ "command": "touch intruder" })),
+        ("POST", "files") => {
+            let file = json!({ "path": "intruder", "content": "eA==" });
+            Some(json!({ "files": [file] }))
+        }
+        ("POST", "workspace") => Some(json!({ "bundle": "H4sI" })),
         ("PATCH", "config") => Some(json!({ "title": "intruder" })),
         ("PATCH", _) => Some(json!({ "env": { "INTRUDER": "1" } })),
         _ => None,

@@ -134,6 +134,7 @@ async fn a_body_over_the_limit_is_refused_and_the_refusal_is_heard() {
     let session = served.session().await;
     let small = format!("{{\"agent\": \"{}\"}}", "x".repeat(3 * 1024 * 1024)).into_bytes();
     let large = format!("{{\"content\": \"{}\"}}", "x".repeat(51 * 1024 * 1024)).into_bytes();
+    let huge = vec![b' '; 145 * 1024 * 1024];
     let of = |rest: &str| format!("/api/sessions/{session}/{rest}");
     for (method, path, body) in [
         ("POST", "/api/sessions", &small),
@@ -145,6 +146,8 @@ async fn a_body_over_the_limit_is_refused_and_the_refusal_is_heard() {
         ("POST", "/api/api-keys", &small),
         ("POST", "/api/credentials", &small),
         ("POST", &of("messages"), &large),
+        ("POST", &of("files"), &huge),
+        ("POST", &of("workspace"), &huge),
     ] {
         let answer = client.ask_bytes(method, path, &[], Some(body)).await;
         assert_eq!(answer.refused(413), "too_large", "{method} {path}");
@@ -207,5 +210,32 @@ async fn too_many_requests_with_a_key_are_told_when_to_come_back() {
     assert_eq!(answer.refused(429), "rate_limited");
     assert!(answer.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
     assert_eq!(client.get("/health").await.status, 200);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_host_is_foreign_wherever_it_is_named() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let address = client.address;
+    for target in [
+        "http://evil.example/api/sessions",
+        "http://localhost.evil.example/api/sessions",
+        "http://localhost@evil.example/api/sessions",
+        "http://localhost:80@evil.example/api/sessions",
+        "http://[::1]@evil.example/api/sessions",
+        "http://10.0.0.1:4100/api/sessions",
+    ] {
+        let answer = client.ask("GET", target, &[], None).await;
+        assert_eq!(answer.refused(403), "foreign_host", "{target}");
+    }
+    // What is named twice is not ours even if both are, and what is not named is nobody's.
+    let ours = format!("host: {address}");
+    for hosts in [&[&*ours, &*ours][..], &[&*ours, "host: evil.example"], &["host: -"]] {
+        let answer = client.ask("GET", "/api/sessions", hosts, None).await;
+        assert_eq!(answer.refused(403), "foreign_host", "{hosts:?}");
+    }
+    client.ask("GET", &format!("http://{address}/api/sessions"), &[], None).await.ok();
+    client.ask("GET", "http://localhost/api/sessions", &[], None).await.ok();
     served.end().await;
 }

@@ -1,0 +1,67 @@
+//! Commands beside the agent: only so many at once, and only where there is a sandbox.
+
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::served::Served;
+use crate::world::until;
+
+/// How many commands may run beside one agent.
+const PLACES: usize = 16;
+
+#[tokio::test]
+async fn a_command_for_which_there_is_no_place_is_told_to_come_back() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let session = served.session().await;
+    let other = served.session().await;
+    let path = format!("/api/sessions/{session}/exec");
+    let workspace = served.dir.join("data/sandboxes").join(&session).join("workspace");
+    let mut running = JoinSet::new();
+    for number in 0..PLACES {
+        let (client, path) = (client.clone(), path.clone());
+        let command = format!("touch begun-{number}; while [ ! -e go ]; do sleep 0.02; done");
+        running.spawn(async move {
+            client.post(&path, &json!({ "command": command })).await.ok()["exitCode"].clone()
+        });
+    }
+    let begun = |number: usize| workspace.join(format!("begun-{number}")).exists();
+    until("all places are taken", || (0..PLACES).all(begun)).await;
+    let more = json!({ "command": "touch never" });
+    assert_eq!(client.post(&path, &more).await.refused(429), "session_overloaded");
+    assert!(!workspace.join("never").exists());
+    // The places are those of one session.
+    client.post(&format!("/api/sessions/{other}/exec"), &more).await.ok();
+
+    std::fs::write(workspace.join("go"), "").unwrap();
+    assert_eq!(running.join_all().await, vec![json!(0); PLACES]);
+    // Whoever was done has given its place up.
+    for _ in 0..=PLACES {
+        assert_eq!(client.post(&path, &json!({ "command": "true" })).await.ok()["exitCode"], 0);
+    }
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_session_without_a_sandbox_runs_no_command() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let session = served.session().await;
+    let of = |rest: &str| format!("/api/sessions/{session}{rest}");
+    let workspace = served.dir.join("data/sandboxes").join(&session).join("workspace");
+    let command = json!({ "command": "touch never" });
+    for (rest, status) in [("/pause", "paused"), ("/resume", "active"), ("/stop", "stopped")] {
+        client.ask("POST", &of(rest), &[], None).await.ok();
+        if status == "active" {
+            continue;
+        }
+        let answer = client.post(&of("/exec"), &command).await;
+        assert_eq!(answer.refused(400), "session_not_active");
+        assert_eq!(answer.json()["error"], format!("Session is {status}"));
+        assert!(!workspace.join("never").exists(), "{status}");
+    }
+    client.delete(&of("")).await.ok();
+    let answer = client.post(&of("/exec"), &command).await;
+    assert_eq!(answer.status / 100, 4, "{answer:?}");
+    served.end().await;
+}

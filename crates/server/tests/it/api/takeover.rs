@@ -1,0 +1,89 @@
+//! Servers that go while turns are running, and those that come after them.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use super::client::Client;
+use super::served::session;
+use super::spawned::Spawned;
+use super::streams::log;
+use crate::world::until;
+
+/// Starts turns that go on until they are let go, and waits until all of them are in the middle.
+async fn running_turns(spawned: &Spawned, count: usize) -> Vec<String> {
+    let client = &spawned.client;
+    let mut sessions = Vec::new();
+    for number in 0..count {
+        let session = session(client).await;
+        let prompt = format!(
+            "Go.\n/say begun {number}\n/bash touch begun; while [ ! -e go ]; do sleep 0.05; done\n/say ended {number}"
+        );
+        let body = json!({ "content": prompt, "detach": true });
+        let sent = client.post(&format!("/api/sessions/{session}/messages"), &body).await;
+        assert_eq!(sent.status, 202, "{:?}", sent.json());
+        sessions.push(session);
+    }
+    for session in &sessions {
+        let begun = workspace(spawned, session).join("begun");
+        until("the turn is in the middle", || begun.exists()).await;
+    }
+    sessions
+}
+
+fn workspace(spawned: &Spawned, session: &str) -> std::path::PathBuf {
+    spawned.dir.path().join("data/sandboxes").join(session).join("workspace")
+}
+
+/// Lets every turn go and sees that each ended with its answer, with no event twice and none missing.
+async fn all_end(spawned: &Spawned, client: &Client, sessions: &[String]) {
+    for session in sessions {
+        std::fs::write(workspace(spawned, session).join("go"), "").unwrap();
+    }
+    for (number, session) in sessions.iter().enumerate() {
+        let mut follow = client.follow(session, "after=0").await;
+        let seen = follow.until("done").await;
+        let seqs: Vec<u64> = seen.iter().filter_map(super::client::Frame::seq).collect();
+        let last = *seqs.last().unwrap();
+        assert_eq!(seqs, (1..=last).collect::<Vec<_>>(), "session {number}");
+        let events: Vec<&str> = seen.iter().map(|frame| frame.event.as_str()).collect();
+        let done = seen.last().unwrap();
+        assert_eq!(done.data["stopReason"], "end_turn", "session {number}: {events:?}");
+        let said: String = seen.iter().filter_map(|frame| frame.data["delta"].as_str()).collect();
+        assert_eq!(said, format!("begun {number}ended {number}"), "{events:?}");
+        drop(follow);
+        let again = log(client, session).await;
+        assert!(again.len() >= seen.len(), "session {number}");
+    }
+}
+
+#[tokio::test]
+async fn twenty_running_turns_outlive_the_kill_of_their_server() {
+    let mut spawned = Spawned::start().await;
+    let sessions = running_turns(&spawned, 20).await;
+    spawned.kill_and_restart();
+    all_end(&spawned, &spawned.client, &sessions).await;
+    spawned.end().await;
+}
+
+#[tokio::test]
+async fn a_server_hands_over_and_nobody_is_refused() {
+    let spawned = Spawned::start().await;
+    let sessions = running_turns(&spawned, 3).await;
+    let mut follow = spawned.client.follow(&sessions[0], "after=0").await;
+    follow.until("tool_use").await;
+    let told = Command::new("kill").args(["-USR2", &spawned.pid().to_string()]).status().unwrap();
+    assert!(told.success());
+    // Whoever asks meanwhile waits for the one that comes next. Its life began later.
+    let rest = follow.all().await;
+    assert_eq!(rest.last().map(|frame| frame.event.as_str()), Some("reconnect"), "{rest:?}");
+    all_end(&spawned, &spawned.client, &sessions).await;
+    let said = spawned.said();
+    assert!(said.contains("handing over to ash "), "{said}");
+    assert_eq!(
+        said.matches("listening on").count(),
+        1,
+        "the first line is read by the test: {said}"
+    );
+    spawned.end().await;
+}
