@@ -14,7 +14,7 @@ use ash_core::entry::Entry;
 use ash_core::id::{SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::session::{IfBusy, Wake};
-use ash_engine::bridge::{Agent, PlainHost, PlainOptions};
+use ash_engine::bridge::{Agent, BridgeHost, Enclosure, HostOptions};
 use ash_engine::{
     CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost as _, SendPrompt,
     SystemClock,
@@ -92,7 +92,7 @@ async fn flood(store: Arc<dyn Store>, bridge: &Path, directory: &Path) {
 /// An engine, a bridge and a model, for one session.
 struct Stage {
     engine: Engine,
-    host: PlainHost,
+    host: BridgeHost,
     session: SessionId,
     model: Model,
 }
@@ -111,7 +111,7 @@ impl Stage {
         let agent = Agent::new("builtin", "bench");
         let key = Some(ModelKey::new("none".to_owned()));
         let proxy = ModelProxy::new(Upstream { base_url, key }).expect("a client can be built");
-        let host = PlainHost::open(PlainOptions {
+        let host = BridgeHost::open(HostOptions {
             data: directory.to_owned(),
             bridge: bridge.to_owned(),
             owner,
@@ -119,6 +119,7 @@ impl Stage {
             describe: Arc::new(agent),
             environment: BTreeMap::new(),
             egress: Arc::new(proxy),
+            enclosure: Enclosure::Nothing,
         })
         .expect("the directory can be used");
         world::deploy(&*store).await;

@@ -16,8 +16,18 @@ impl Figures {
         Self { sorted: each, total }
     }
 
+    /// Of what never ran at the same time.
+    pub(crate) fn one_by_one(each: Vec<Duration>) -> Self {
+        let total = each.iter().sum();
+        Self::new(each, total)
+    }
+
     pub(crate) fn per_second(&self) -> f64 {
         self.sorted.len() as f64 / self.total.as_secs_f64()
+    }
+
+    pub(crate) fn least(&self) -> Duration {
+        self.percentile(0)
     }
 
     pub(crate) fn p50(&self) -> Duration {
@@ -37,6 +47,17 @@ impl Figures {
         println!(
             "{what:<52} {:>9.0}/s   p50 {:>9}   p99 {:>9}   n {}",
             self.per_second(),
+            millis(self.p50()),
+            millis(self.p99()),
+            self.sorted.len(),
+        );
+    }
+
+    /// For what is compared by its minimum too.
+    pub(crate) fn print_least(&self, what: &str) {
+        println!(
+            "{what:<52} least {:>10}   p50 {:>10}   p99 {:>10}   n {}",
+            millis(self.least()),
             millis(self.p50()),
             millis(self.p99()),
             self.sorted.len(),

@@ -13,6 +13,7 @@ mod memory;
 mod model;
 mod recovery;
 mod replay;
+mod sandbox;
 mod server;
 mod world;
 
@@ -48,6 +49,13 @@ fn main() {
     }
     if wanted("memory") {
         memory::measure();
+    }
+    if wanted("sandbox") {
+        sandbox::measure();
+    }
+    // Not among everything: it fills the machine.
+    if part.as_deref() == Some("sandbox-many") {
+        sandbox::measure_many();
     }
     if wanted("server") {
         server::measure(arguments.next().as_deref());

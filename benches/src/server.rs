@@ -4,8 +4,8 @@
 //! the client costs is apart. The model is ours; the agent is the built-in one, in real bridges.
 
 mod bare;
-mod child;
-mod client;
+pub(crate) mod child;
+pub(crate) mod client;
 mod requests;
 mod rest;
 mod streams;

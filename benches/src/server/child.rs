@@ -7,33 +7,38 @@ use std::process::{Child as Process, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// The key that the measured server takes.
-pub(super) const KEY: &str = "ash_bench";
+pub(crate) const KEY: &str = "ash_bench";
 
 /// A bridge whose server has gone goes too, after this.
 const ORPHAN_TTL: Duration = Duration::from_secs(1);
 
 /// A server that runs until this is dropped.
-pub(super) struct Child {
+pub(crate) struct Child {
     process: Process,
     /// Held open: it goes on talking.
     _stdout: BufReader<ChildStdout>,
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Child {
     /// `ash serve`, over a data directory and a model. Returns when it says where it listens.
-    pub(super) fn ash(data: &Path, model: &str) -> Self {
+    pub(crate) fn ash(data: &Path, model: &str) -> Self {
+        Self::outlived(data, model, ORPHAN_TTL)
+    }
+
+    /// The same, whose bridges wait so long for the next server.
+    pub(crate) fn outlived(data: &Path, model: &str, wait: Duration) -> Self {
         let mut command = Command::new(beside("ash"));
         command.arg("serve").env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("HOME", data).env("ASH_DATA_DIR", data).env("ASH_PORT", "0");
         command.env("ASH_API_KEY", KEY).env("ASH_MAX_SANDBOXES", "2000");
-        command.env("ASH_ORPHAN_TTL_MS", ORPHAN_TTL.as_millis().to_string());
+        command.env("ASH_ORPHAN_TTL_MS", wait.as_millis().to_string());
         command.env("ANTHROPIC_BASE_URL", model).env("ANTHROPIC_API_KEY", "none");
         Self::listening(command)
     }
 
     /// This program again, as a bare server that answers so many bytes.
-    pub(super) fn bare(bytes: usize) -> Self {
+    pub(crate) fn bare(bytes: usize) -> Self {
         let this = std::env::current_exe().expect("this program has a path");
         let mut command = Command::new(this);
         command.arg("bare").arg(bytes.to_string());
@@ -52,7 +57,7 @@ impl Child {
     }
 
     /// Memory that is resident, in megabytes.
-    pub(super) fn resident(&self) -> f64 {
+    pub(crate) fn resident(&self) -> f64 {
         let status = self.read("status");
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it has memory");
         let kilobytes = line.split_ascii_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok());
@@ -60,7 +65,7 @@ impl Child {
     }
 
     /// Processor time that the process has used, its dead threads included, in steps of 10 ms.
-    pub(super) fn used(&self) -> Duration {
+    pub(crate) fn used(&self) -> Duration {
         let stat = self.read("stat");
         let (_, fields) = stat.rsplit_once(") ").expect("the name is in parentheses");
         let ticks = fields.split_ascii_whitespace().skip(11).take(2);
@@ -69,7 +74,7 @@ impl Child {
     }
 
     /// Processor time that its living threads have used, to the nanosecond.
-    pub(super) fn used_by_threads(&self) -> Duration {
+    pub(crate) fn used_by_threads(&self) -> Duration {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id()));
         let threads = threads.expect("it is alive").filter_map(Result::ok);
         let each = threads.filter_map(|thread| {
@@ -93,7 +98,7 @@ impl Drop for Child {
 }
 
 /// Waits until the bridges of a server that is gone have gone too.
-pub(super) async fn orphans_gone() {
+pub(crate) async fn orphans_gone() {
     tokio::time::sleep(2 * ORPHAN_TTL).await;
 }
 

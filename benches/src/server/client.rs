@@ -9,28 +9,28 @@ use tokio::net::TcpStream;
 use super::child::KEY;
 
 /// A connection that is kept.
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: BufReader<TcpStream>,
     line: String,
     body: Vec<u8>,
 }
 
 /// One event of a stream.
-pub(super) struct Event {
-    pub(super) name: String,
-    pub(super) data: String,
-    pub(super) is_logged: bool,
+pub(crate) struct Event {
+    pub(crate) name: String,
+    pub(crate) data: String,
+    pub(crate) is_logged: bool,
 }
 
 impl Client {
-    pub(super) async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("it listens");
         stream.set_nodelay(true).expect("it is a connection");
         Self { stream: BufReader::new(stream), line: String::new(), body: Vec::new() }
     }
 
     /// Asks, and reads the whole answer. Returns its size.
-    pub(super) async fn ask(&mut self, request: &str) -> usize {
+    pub(crate) async fn ask(&mut self, request: &str) -> usize {
         let length = self.begin(request).await.expect("the answer has a length");
         self.body.resize(length, 0);
         self.stream.read_exact(&mut self.body).await.expect("the answer comes");
@@ -38,19 +38,29 @@ impl Client {
     }
 
     /// Asks, and reads the answer as JSON.
-    pub(super) async fn json(&mut self, request: &str) -> Value {
+    pub(crate) async fn json(&mut self, request: &str) -> Value {
         self.ask(request).await;
         serde_json::from_slice(&self.body).expect("the answer is JSON")
     }
 
+    /// Asks, and reads the whole answer. Says whether it was a good one.
+    pub(crate) async fn is_granted(&mut self, request: &str) -> bool {
+        self.send(request).await;
+        let is_granted = self.line.starts_with("HTTP/1.1 2");
+        let length = self.head().await.expect("the answer has a length");
+        self.body.resize(length, 0);
+        self.stream.read_exact(&mut self.body).await.expect("the answer comes");
+        is_granted
+    }
+
     /// Asks for a stream. Its head has arrived; no event has.
-    pub(super) async fn open(&mut self, request: &str) {
+    pub(crate) async fn open(&mut self, request: &str) {
         assert!(self.begin(request).await.is_none(), "a stream has no length");
     }
 
     /// The next event of a stream; nothing at its end. The server never splits a frame into two
     /// chunks, so what is neither a field nor the end of a frame is the head of a chunk.
-    pub(super) async fn event(&mut self) -> Option<Event> {
+    pub(crate) async fn event(&mut self) -> Option<Event> {
         let mut event = Event { name: String::new(), data: String::new(), is_logged: false };
         loop {
             self.next_line().await;
@@ -71,16 +81,26 @@ impl Client {
     }
 
     /// Reads a stream to its end.
-    pub(super) async fn finish(&mut self) {
+    pub(crate) async fn finish(&mut self) {
         while self.event().await.is_some() {}
     }
 
     /// Sends a request and reads the head of its answer: how long the body is, if it says so.
     async fn begin(&mut self, request: &str) -> Option<usize> {
+        self.send(request).await;
+        assert!(self.line.starts_with("HTTP/1.1 2"), "{request}: {}", self.line);
+        self.head().await
+    }
+
+    /// Sends a request, and reads the first line of its answer.
+    async fn send(&mut self, request: &str) {
         let stream = self.stream.get_mut();
         stream.write_all(request.as_bytes()).await.expect("the request is taken");
         self.next_line().await;
-        assert!(self.line.starts_with("HTTP/1.1 2"), "{request}: {}", self.line);
+    }
+
+    /// Reads the rest of a head: how long the body is, if it says so.
+    async fn head(&mut self) -> Option<usize> {
         let mut length = None;
         while self.line != "\r\n" {
             self.next_line().await;
@@ -98,11 +118,11 @@ impl Client {
     }
 }
 
-pub(super) fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\r\n")
 }
 
-pub(super) fn post(path: &str, body: &str) -> String {
+pub(crate) fn post(path: &str, body: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -110,6 +130,6 @@ pub(super) fn post(path: &str, body: &str) -> String {
     )
 }
 
-pub(super) fn send(session: &str) -> String {
+pub(crate) fn send(session: &str) -> String {
     post(&format!("/api/sessions/{session}/messages"), r#"{"content":"go"}"#)
 }
