@@ -2,7 +2,7 @@
 //!
 //! A [`Launcher`] starts one [`Spec`] at a time: a process tree with a user, namespaces, a file system,
 //! a network and limits of its own, whose pid 1 is the program that was asked for. [`Cgroups`] count,
-//! bound, freeze and kill such trees. [`probe`] finds out which [`Tier`] this machine can do, by starting
+//! bound, freeze and kill such trees. [`probe()`] finds out which [`Tier`] this machine can do, by starting
 //! one and trying to get out of it.
 //!
 //! Calls block, briefly. This is the one crate with `unsafe` in it, all of it in `sys.rs`.

@@ -1,6 +1,6 @@
 //! Attempts to get out, made by the program inside.
 //!
-//! They are the cheap half of the escape suite, and run at every start of a server: [`crate::probe`]
+//! They are the cheap half of the escape suite, and run at every start of a server: [`crate::probe()`]
 //! believes in a tier only if all of them fail. So they must be safe where the sandbox does not hold:
 //! **probe, never fire**. What is opened for writing is never written to; a system call gets arguments for
 //! which it does nothing.

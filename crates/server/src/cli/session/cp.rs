@@ -34,9 +34,9 @@ const BATCH_BYTES: u64 = 16 << 20;
 /// Copy files and directories into a session or out of it
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What to copy: <session>:<path>, a path of this machine, or - for standard input
+    /// What to copy: ID:PATH, a path of this machine, or - for standard input
     from: String,
-    /// Where to: <session>:<path>, a path of this machine, or - for standard output
+    /// Where to: ID:PATH, a path of this machine, or - for standard output
     to: String,
 }
 
