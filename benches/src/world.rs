@@ -1,6 +1,7 @@
 //! Sessions to measure with.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,10 +62,17 @@ pub(crate) fn host() -> FakeHost {
     FakeHost::new(Arc::new(Dice::new(1)))
 }
 
-/// Nothing is to be overdue in the middle of a measurement.
+/// Nothing is to be overdue, nor to make room, in the middle of a measurement.
 pub(crate) fn policy() -> Policy {
     let day = Duration::from_secs(24 * 60 * 60);
-    Policy { idle_timeout: day, evict_after: day, start_timeout: day, ..Policy::default() }
+    let max_sandboxes = NonZeroU32::MAX;
+    Policy {
+        idle_timeout: day,
+        evict_after: day,
+        start_timeout: day,
+        max_sandboxes,
+        ..Policy::default()
+    }
 }
 
 pub(crate) fn settings() -> Settings {

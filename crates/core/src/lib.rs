@@ -13,6 +13,7 @@
 //! | entry | [`entry`] | one line of a session's log |
 //! | sandbox | [`session::Sandbox`] | the isolated process tree of a session; at most one at a time |
 //! | lineage | [`lineage`] | turns and rewinds: which turn continues which |
+//! | place | [`pool`] | what a sandbox takes up; there are only so many |
 //! | failure | [`failure`] | why something was cut, with a code that never changes |
 //! | receipt | [`resume`] | what a session came back to, and what it did not |
 //! | refusal | [`refusal`] | why a request was turned down; nothing has changed |
@@ -33,6 +34,7 @@ pub mod json;
 pub mod lineage;
 pub mod number;
 pub mod policy;
+pub mod pool;
 pub mod refusal;
 pub mod resume;
 pub mod run;

@@ -1,5 +1,6 @@
 //! How long each thing may take, and how much of it there may be.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::time::Timestamp;
@@ -19,8 +20,8 @@ pub const MAX_GATHERED_BYTES: usize = 64 * 1024;
 /// The largest report that is taken into the log; of a larger one only its size is kept.
 pub const MAX_REPORT_BYTES: usize = 8 * 1024 * 1024;
 
-/// How long each transient state may last. Every one of them is longer than zero: a deadline that
-/// is already over when it is set would be observed for ever.
+/// How long each transient state may last, and how many sandboxes there may be. Every duration is
+/// longer than zero: a deadline that is already over when it is set would be observed for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// From asking for a sandbox to its bridge answering.
@@ -39,6 +40,8 @@ pub struct Policy {
     pub idle_timeout: Duration,
     /// How long a frozen sandbox is kept before the session goes cold.
     pub evict_after: Duration,
+    /// How many sandboxes may be alive at once, frozen ones too.
+    pub max_sandboxes: NonZeroU32,
 }
 
 impl Default for Policy {
@@ -52,6 +55,7 @@ impl Default for Policy {
             turn_timeout: Duration::from_secs(60 * 60),
             idle_timeout: Duration::from_secs(30 * 60),
             evict_after: Duration::from_secs(30 * 60),
+            max_sandboxes: NonZeroU32::new(1_000).expect("a thousand is not zero"),
         }
     }
 }

@@ -91,6 +91,16 @@ impl Counts {
         metrics::counter!("ash_fenced_writes_total").increment(1);
     }
 
+    /// A session gave its sandbox's place up to another one.
+    pub(crate) fn evicted(&self) {
+        metrics::counter!("ash_pool_evictions_total").increment(1);
+    }
+
+    /// Somebody wanted a place for a sandbox, and none could be made.
+    pub(crate) fn found_no_place(&self) {
+        metrics::counter!("ash_pool_refusals_total").increment(1);
+    }
+
     /// A sandbox took so long to come up.
     pub(crate) fn started(&self, took: Duration) {
         metrics::histogram!("ash_sandbox_start_seconds").record(took);

@@ -8,6 +8,7 @@ use ash_core::id::{AgentName, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{Owner, Seq, Turn};
 use ash_core::policy::Policy;
+use ash_core::pool::Occupancy;
 use ash_core::session::{IfBusy, IfRunning, PauseReason, Prompt, Request, Session, Status, Wake};
 use ash_core::time::Clock;
 use ash_store::{
@@ -16,6 +17,7 @@ use ash_store::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::at_once::AtOnce;
 use crate::beside::MAX_COMMANDS;
 use crate::bus::Bus;
 use crate::counts::{Counts, Resumes};
@@ -113,6 +115,7 @@ impl Engine {
     /// dropping the handle does not stop it.
     pub fn start(options: Options) -> Self {
         let Options { store, host, clock, policy, ids, owner } = options;
+        let most = usize::try_from(policy.max_sandboxes.get()).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             store,
             host,
@@ -124,8 +127,9 @@ impl Engine {
             bus: Arc::new(Bus::default()),
             tasks: Tasks::new(),
             counts: Counts::default(),
-            commands: Places::new(MAX_COMMANDS),
+            commands: AtOnce::new(MAX_COMMANDS),
             file_work: FileWork::default(),
+            places: Places::new(most),
         });
         let engine = Self {
             registry: Registry::new(Arc::clone(&shared)),
@@ -152,8 +156,9 @@ impl Engine {
             return Ok(self.shared.store.session(&create.tenant, session).await?);
         }
         let agent = self.shared.store.agent(&create.tenant, &create.agent).await?;
+        let id = self.shared.ids.make(self.shared.now(), SessionId::from_parts);
+        let place = self.registry.place_for_new(id).await?;
         let ctx = self.shared.context();
-        let id = self.shared.ids.make(ctx.now, SessionId::from_parts);
         let (session, decision) = Session::create(&ctx, id, create.time_to_live);
         let session = session.with_idle_timeout(create.idle_timeout);
         let record = SessionRecord {
@@ -180,6 +185,7 @@ impl Engine {
         };
         match self.shared.store.create_session(&new).await {
             Ok(fence) => {
+                place.recorded();
                 let (record, session) = (new.record, new.session);
                 let stored = StoredSession { record: record.clone(), session: session.clone() };
                 self.registry.adopt(Claimed { record, session, fence }, decision.effects);
@@ -215,20 +221,21 @@ impl Engine {
         }
         let run = self.shared.ids.make(self.shared.now(), RunId::from_parts);
         let SendPrompt { content, if_busy, wake, timeout } = prompt;
-        let request = Request::Prompt(Prompt { run, content, if_busy, wake, timeout });
-        let receipt: Option<ReceiptFor> = match idempotency.clone() {
-            Some(idempotency) => {
-                let at = self.shared.now();
-                Some(Box::new(move |before: Seq| {
-                    let accepted = Accepted { run, seq: before.next() };
-                    let answer = Json::of(&accepted).expect("two plain fields are always JSON");
-                    let Idempotency { key, body_digest } = idempotency;
-                    Receipt { key, body_digest, answer, at }
-                }))
-            }
-            None => None,
+        let prompt = Prompt { run, content, if_busy, wake, timeout };
+        let at = self.shared.now();
+        let receipt = |idempotency: Idempotency| -> ReceiptFor {
+            Box::new(move |before: Seq| {
+                let accepted = Accepted { run, seq: before.next() };
+                let answer = Json::of(&accepted).expect("two plain fields are always JSON");
+                let Idempotency { key, body_digest } = idempotency;
+                Receipt { key, body_digest, answer, at }
+            })
         };
-        match self.registry.request(session, Want::Decide { request, receipt }).await {
+        let want = || Want::Decide {
+            request: Request::Prompt(prompt.clone()),
+            receipt: idempotency.clone().map(receipt),
+        };
+        match self.registry.request_with_room(session, want).await {
             // A prompt's entry is the first that its decision logs.
             Ok(Decided { before, .. }) => Ok(Accepted { run, seq: before.next() }),
             // The same request may have been carried out between our look and this refusal, which
@@ -358,6 +365,12 @@ impl Engine {
     /// How often sessions came back since the engine started.
     pub fn resumes(&self) -> Resumes {
         self.shared.counts.resumes()
+    }
+
+    /// How many sandboxes there are, by what they do.
+    pub async fn pool(&self) -> Result<Occupancy, EngineError> {
+        self.shared.places.count(&*self.shared.store).await?;
+        Ok(self.shared.places.occupancy())
     }
 
     /// How many sessions have a driver right now.

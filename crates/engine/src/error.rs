@@ -63,6 +63,11 @@ impl EngineError {
         }
     }
 
+    /// Whether there was no place for a sandbox. Nothing has changed.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Failed(failure) if failure.code == FailureCode::SandboxCapacity)
+    }
+
     /// The driver that had the request is gone; it may have recorded it.
     pub(crate) fn driver_gone() -> Self {
         Self::Unavailable("the task that worked on the session is gone".into())

@@ -14,6 +14,7 @@ use ash_core::time::Timestamp;
 use ash_store::StoreError;
 use tokio::task::JoinSet;
 
+use crate::error::EngineError;
 use crate::host::{HostError, SandboxRef};
 use crate::registry::{Registry, Told};
 use crate::shared::{Link, Shared};
@@ -35,6 +36,8 @@ const HOST_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) enum PassError {
     #[error("the store could not be read")]
     Store(#[from] StoreError),
+    #[error("the places for sandboxes could not be counted")]
+    Places(#[source] EngineError),
     #[error(transparent)]
     Host(#[from] HostError),
     #[error("the engine is closing")]
@@ -45,6 +48,7 @@ pub(crate) enum PassError {
 /// the others are done.
 pub(crate) async fn pass(shared: &Arc<Shared>, registry: &Arc<Registry>) -> Result<(), PassError> {
     let parts = [
+        count_places(shared, registry).await,
         take_up_unsettled(shared, registry).await,
         wake_overdue(shared, registry).await,
         end_abandoned(shared, registry).await,
@@ -52,6 +56,20 @@ pub(crate) async fn pass(shared: &Arc<Shared>, registry: &Arc<Registry>) -> Resu
         purge_receipts(shared).await,
     ];
     parts.into_iter().collect()
+}
+
+/// Every place is held by a session that may have a sandbox. One that nobody drives is compared
+/// with the store: another server may have had the last word on it.
+async fn count_places(shared: &Shared, registry: &Arc<Registry>) -> Result<(), PassError> {
+    shared.places.count(&*shared.store).await.map_err(PassError::Places)?;
+    let driven: BTreeSet<SessionId> = registry.driven().into_iter().collect();
+    for session in shared.places.holders() {
+        if !driven.contains(&session) && shared.store.expected_incarnation(session).await?.is_none()
+        {
+            registry.wake(session);
+        }
+    }
+    Ok(())
 }
 
 /// Every session that is not at rest has a driver.

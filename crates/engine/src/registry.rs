@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::driver::{Driver, Start};
 use crate::error::EngineError;
 use crate::host::EngineGone;
+use crate::places::Reservation;
 use crate::shared::{Link, Shared};
 use crate::tasks::{Panicked, catching};
 
@@ -29,6 +30,8 @@ const FACTS_CAPACITY: usize = 32;
 /// What a caller wants, and where it waits for the answer.
 pub(crate) struct Envelope {
     pub(crate) want: Want,
+    /// The place that was made for the sandbox it may start.
+    pub(crate) place: Option<Reservation>,
     pub(crate) reply: oneshot::Sender<Result<Decided, EngineError>>,
 }
 
@@ -117,14 +120,28 @@ impl Registry {
         Arc::new(Self { shared, drivers: Mutex::default() })
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Asks the driver of a session for a decision.
     pub(crate) async fn request(
         self: &Arc<Self>,
         session: SessionId,
         want: Want,
     ) -> Result<Decided, EngineError> {
+        self.request_in(session, want, None).await
+    }
+
+    /// The same, with a place for the sandbox that the decision may start.
+    pub(crate) async fn request_in(
+        self: &Arc<Self>,
+        session: SessionId,
+        want: Want,
+        place: Option<Reservation>,
+    ) -> Result<Decided, EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.send(session, |mailbox| mailbox.requests.try_send(Envelope { want, reply }))?;
+        self.send(session, |mailbox| mailbox.requests.try_send(Envelope { want, place, reply }))?;
         answer.await.unwrap_or_else(|_| Err(EngineError::driver_gone()))
     }
 

@@ -48,8 +48,9 @@ impl Engine {
                 return Err(EngineError::NoSavedState);
             }
         }
-        let want = Want::Decide { request: Request::Resume, receipt: None };
-        let Decided { session: decided, before } = self.registry.request(session, want).await?;
+        let want = || Want::Decide { request: Request::Resume, receipt: None };
+        let Decided { session: decided, before } =
+            self.registry.request_with_room(session, want).await?;
         let receipt =
             if is_back(&decided) { None } else { self.back(tenant, session, before).await? };
         Ok(Resumed { session: self.shared.store.session(tenant, session).await?, receipt })

@@ -8,6 +8,7 @@ use ash_core::policy::{Context, Policy};
 use ash_core::time::{Clock, Timestamp};
 use ash_store::Store;
 
+use crate::at_once::AtOnce;
 use crate::bus::Bus;
 use crate::counts::Counts;
 use crate::host::SandboxHost;
@@ -40,8 +41,9 @@ pub(crate) struct Shared {
     pub(crate) tasks: Tasks,
     pub(crate) counts: Counts,
     /// For commands beside the agents.
-    pub(crate) commands: Places,
+    pub(crate) commands: AtOnce,
     pub(crate) file_work: FileWork,
+    pub(crate) places: Arc<Places>,
 }
 
 impl Shared {

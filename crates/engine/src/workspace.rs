@@ -7,10 +7,10 @@ use ash_core::id::{SessionId, TenantId};
 use ash_core::session::Sandbox;
 use tokio::sync::Semaphore;
 
+use crate::at_once::{AtOnce, Place};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::files::{Executable, FileError, FilePath, Listing, OpenFile, Scope, Tree, Unpacked};
-use crate::places::{Place, Places};
 
 /// How many requests about the files of one session are worked on at once.
 const MAX_REQUESTS: usize = 8;
@@ -21,14 +21,14 @@ const MAX_THREADS: usize = 16;
 /// What bounds the work on files.
 #[derive(Clone)]
 pub(crate) struct FileWork {
-    requests: Places,
+    requests: AtOnce,
     threads: Arc<Semaphore>,
 }
 
 impl Default for FileWork {
     fn default() -> Self {
         let threads = Arc::new(Semaphore::new(MAX_THREADS));
-        Self { requests: Places::new(MAX_REQUESTS), threads }
+        Self { requests: AtOnce::new(MAX_REQUESTS), threads }
     }
 }
 

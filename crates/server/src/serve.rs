@@ -129,6 +129,7 @@ impl Server {
         let policy = Policy {
             idle_timeout: config.idle_timeout_ms,
             evict_after: config.evict_after_ms,
+            max_sandboxes: config.max_sandboxes,
             ..Policy::default()
         };
         let engine = Engine::start(Options {

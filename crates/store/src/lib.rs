@@ -26,7 +26,7 @@ pub mod sqlite;
 use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
-use ash_core::session::LogEntry;
+use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
@@ -158,6 +158,9 @@ pub trait Store: Send + Sync + 'static {
         after: Option<SessionId>,
         limit: u32,
     ) -> Result<Vec<(SessionId, Incarnation)>>;
+    /// Every session of any tenant for which something runs, or may run: those that hold a place.
+    /// One that cannot be read is left out. The cost grows with what is alive.
+    async fn housed_sessions(&self) -> Result<Vec<Session>>;
     /// Sessions of any tenant with a deadline at or before `now`, most overdue first.
     async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>>;
     /// Sessions of any tenant that have not ended though their agent was deleted, by id, after

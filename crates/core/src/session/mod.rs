@@ -311,7 +311,8 @@ impl Session {
         }
     }
 
-    fn is_idle(&self) -> bool {
+    /// Whether its sandbox is up and has nothing to do.
+    pub fn is_idle(&self) -> bool {
         self.state == State::Active
             && self.sandbox == Sandbox::Live
             && self.current.is_none()

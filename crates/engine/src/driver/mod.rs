@@ -18,6 +18,7 @@
 //! open, and asks again with its idempotency key.
 
 mod perform;
+mod setback;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,14 +26,16 @@ use std::time::{Duration, Instant};
 
 use ash_core::id::SessionId;
 use ash_core::number::Fence;
-use ash_core::session::{Decision, Effect, Fact, Request, Session};
+use ash_core::session::{Decision, Effect, Fact, Request, Sandbox, Session};
 use ash_core::time::Timestamp;
 use ash_store::{Claimed, Commit, SessionRecord, Settings, StoreError};
 
 use crate::error::EngineError;
+use crate::places::{Reservation, full};
 use crate::registry::{Decided, Envelope, FactSender, Inbox, ReceiptFor, Registry, Told, Want};
 use crate::shared::Shared;
 use perform::Hands;
+use setback::{After, Exit, Setback, Unanswered};
 
 /// The most that goes into one commit.
 const MAX_BATCH: usize = 256;
@@ -69,26 +72,6 @@ struct Owned {
     fence: Fence,
 }
 
-/// Why a driver lets go of its session.
-enum Exit {
-    /// The engine is going.
-    Closing,
-    /// Another owner has claimed it: then this engine is no longer the one that should run.
-    Superseded,
-    /// It is not there, or cannot be read.
-    Unusable(EngineError),
-}
-
-/// How an attempt to commit ended, when it did not succeed.
-enum Setback {
-    /// The outcome is open, until the session is claimed again.
-    InDoubt(StoreError),
-    /// It did not happen and will not.
-    Impossible(StoreError),
-    /// The session is no longer ours.
-    Exit(Exit),
-}
-
 impl Driver {
     pub(crate) fn new(
         shared: Arc<Shared>,
@@ -112,6 +95,7 @@ impl Driver {
                 self.shared.bus.close();
             }
             Err(Exit::Unusable(EngineError::NotFound(what))) => {
+                self.shared.places.forget(self.id);
                 self.turn_away(|| EngineError::NotFound(what));
             }
             Err(Exit::Unusable(error)) => {
@@ -184,7 +168,10 @@ impl Driver {
         let mut pause = FIRST_RETRY;
         loop {
             match self.shared.store.claim_session(self.id, self.shared.owner).await {
-                Ok(claimed) => return Ok(Owned::from(claimed)),
+                Ok(claimed) => {
+                    self.shared.places.note(&claimed.session);
+                    return Ok(Owned::from(claimed));
+                }
                 Err(error) if error.is_transient() => {
                     tracing::warn!(
                         session.id = %self.id,
@@ -311,9 +298,9 @@ impl Driver {
         hands: &mut Hands,
         envelope: Envelope,
     ) -> Result<(), Exit> {
-        let Envelope { want, reply } = envelope;
+        let Envelope { want, place, reply } = envelope;
         let before = owned.session.last_seq();
-        let (answer, after) = match self.decide(owned, hands, want).await {
+        let (answer, after) = match self.decide(owned, hands, want, place).await {
             Ok(()) => (Ok(Decided { session: owned.session.clone(), before }), After::GoOn),
             Err(Unanswered::Told(error)) => (Err(error), After::GoOn),
             Err(Unanswered::InDoubt(error)) => (Err(error.into()), After::Settle),
@@ -334,6 +321,7 @@ impl Driver {
         owned: &mut Owned,
         hands: &mut Hands,
         want: Want,
+        place: Option<Reservation>,
     ) -> Result<(), Unanswered> {
         let mut next = owned.session.clone();
         let mut extras = Extras::default();
@@ -354,10 +342,18 @@ impl Driver {
             hands.perform(&owned.record, decision.effects);
             return Ok(());
         }
+        // A new sandbox has its place before anybody hears of it.
+        let begins = owned.session.sandbox() == Sandbox::None && next.sandbox() != Sandbox::None;
+        if begins && !self.shared.places.take(self.id, place.as_ref(), self.shared.now()) {
+            return Err(Unanswered::Told(full()));
+        }
         match self.commit(owned, hands, next, decision, extras).await {
             Ok(()) => Ok(()),
             Err(Setback::InDoubt(error)) => Err(Unanswered::InDoubt(error)),
-            Err(Setback::Impossible(error)) => Err(Unanswered::Told(error.into())),
+            Err(Setback::Impossible(error)) => {
+                self.shared.places.note(&owned.session);
+                Err(Unanswered::Told(error.into()))
+            }
             Err(Setback::Exit(exit)) => Err(Unanswered::Exit(exit)),
         }
     }
@@ -393,6 +389,7 @@ impl Driver {
             Ok(()) => {
                 let grew = commit.session.last_seq() > owned.session.last_seq();
                 owned.session = commit.session;
+                self.shared.places.note(&owned.session);
                 if let Some(settings) = commit.settings {
                     owned.record.settings = settings;
                 }
@@ -428,13 +425,6 @@ impl Driver {
         hands.perform(&owned.record, owned.session.recover());
         Ok(())
     }
-}
-
-/// What is left to do after a caller was answered.
-enum After {
-    GoOn,
-    Settle,
-    Exit(Exit),
 }
 
 fn in_doubt() -> EngineError {
@@ -475,14 +465,6 @@ impl Extras {
     fn is_empty(&self) -> bool {
         self.settings.is_none() && self.receipt.is_none()
     }
-}
-
-/// A caller that does not get what it wanted.
-enum Unanswered {
-    Told(EngineError),
-    /// It is not known whether it happened.
-    InDoubt(StoreError),
-    Exit(Exit),
 }
 
 impl From<Claimed> for Owned {

@@ -71,6 +71,8 @@ pub(super) struct State {
     pub(super) begun: BTreeSet<RunId>,
     pub(super) broken_promises: Vec<String>,
     connections: u64,
+    /// How many sandboxes may be alive at once.
+    most: Option<usize>,
 }
 
 /// A sandbox, dead or alive.
@@ -102,12 +104,18 @@ impl FakeHost {
         *self.0.mood.lock().unwrap_or_else(PoisonError::into_inner) = (gate, faults);
     }
 
+    /// More sandboxes than this at once are a broken promise.
+    pub fn allow_at_most(&self, sandboxes: usize) {
+        self.0.state().most = Some(sandboxes);
+    }
+
     /// What an agent has said in a run, whether or not anybody heard it.
     pub fn said(&self, run: RunId) -> String {
         self.0.state().said.get(&run).cloned().unwrap_or_default()
     }
 
-    /// Which promises the engine broke: two sandboxes of a session at once, a prompt begun twice.
+    /// Which promises the engine broke: two sandboxes of a session at once, more of them than there
+    /// may be, a prompt begun twice.
     pub fn broken_promises(&self) -> Vec<String> {
         self.0.state().broken_promises.clone()
     }
@@ -267,14 +275,16 @@ impl SandboxHost for FakeHost {
         .await
     }
 
-    /// Says the command back.
+    /// Says the command back. However the host hangs, a command takes no longer than it may.
     async fn exec(
         &self,
         sandbox: SandboxRef,
         request: ExecRequest,
     ) -> Result<ExecResult, HostError> {
-        let alive = self.call("exec", || self.alive().contains(&sandbox)).await?;
-        if !alive {
+        let patience = Duration::from_millis(request.timeout_ms);
+        let alive = self.call("exec", || self.alive().contains(&sandbox));
+        let alive = tokio::time::timeout(patience, alive).await;
+        if !alive.unwrap_or_else(|_| Err(HostError::late("exec")))? {
             return Err(HostError { attempted: "exec", detail: "it is not alive".to_owned() });
         }
         Ok(ExecResult {
@@ -357,6 +367,10 @@ impl World {
             pump: None,
         };
         state.sandboxes.insert(name, sandbox);
+        let alive = state.sandboxes.values().filter(|sandbox| sandbox.death.is_none()).count();
+        if state.most.is_some_and(|most| alive > most) {
+            state.broken_promises.push(format!("{name:?} was one sandbox too many: {alive}"));
+        }
         Ok(())
     }
 

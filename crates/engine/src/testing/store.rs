@@ -7,7 +7,7 @@ use std::time::Duration;
 use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
-use ash_core::session::LogEntry;
+use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use ash_store::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
@@ -149,6 +149,7 @@ through_the_line! {
     fn unsettled_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
     fn abandoned_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
     fn sandboxed_sessions(after: Option<SessionId>, limit: u32) -> Vec<(SessionId, Incarnation)>;
+    fn housed_sessions() -> Vec<Session>;
     fn due_sessions(now: Timestamp, limit: u32) -> Vec<SessionId>;
     fn expected_incarnation(id: SessionId) -> Option<Incarnation>;
     fn census() -> Census;

@@ -1,6 +1,7 @@
 //! An engine with a world around it, for tests that tell one story each.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(crate) struct TestEngine {
     pub(crate) line: Arc<FlakyStore>,
     pub(crate) host: FakeHost,
     pub(crate) clock: Arc<TestClock>,
+    policy: Policy,
 }
 
 /// Agents take their time, and a lot of it, so that there is time to interfere.
@@ -43,6 +45,18 @@ pub(crate) const UNHURRIED: HostFaults = HostFaults {
 
 impl TestEngine {
     pub(crate) async fn start() -> Self {
+        Self::with_policy(Policy::default()).await
+    }
+
+    /// With so many places for sandboxes.
+    pub(crate) async fn with_places(places: u32) -> Self {
+        let max_sandboxes = NonZeroU32::new(places).unwrap();
+        let world = Self::with_policy(Policy { max_sandboxes, ..Policy::default() }).await;
+        world.host.allow_at_most(places as usize);
+        world
+    }
+
+    async fn with_policy(policy: Policy) -> Self {
         let dice = Arc::new(Dice::new(1));
         let store = Arc::new(MemoryStore::new());
         let as_store: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
@@ -59,8 +73,8 @@ impl TestEngine {
             settings: None,
         };
         store.deploy_agent(&agent).await.unwrap();
-        let engine = engine(&store, &line, &host, &clock).await;
-        Self { engine, store, line, host, clock }
+        let engine = engine(&store, &line, &host, &clock, &policy).await;
+        Self { engine, store, line, host, clock, policy }
     }
 
     /// Kills the engine as a crash would, and starts another one.
@@ -71,7 +85,7 @@ impl TestEngine {
 
     /// Another engine on the same store and host; the one before may still run.
     pub(crate) async fn another(&self) -> Engine {
-        engine(&self.store, &self.line, &self.host, &self.clock).await
+        engine(&self.store, &self.line, &self.host, &self.clock, &self.policy).await
     }
 
     pub(crate) async fn session(&self) -> SessionId {
@@ -134,13 +148,14 @@ async fn engine(
     line: &Arc<FlakyStore>,
     host: &FakeHost,
     clock: &Arc<TestClock>,
+    policy: &Policy,
 ) -> Engine {
     let owner = store.next_owner().await.unwrap();
     Engine::start(Options {
         store: Arc::clone(line) as Arc<dyn Store>,
         host: Arc::new(host.clone()),
         clock: Arc::clone(clock) as Arc<_>,
-        policy: Policy::default(),
+        policy: policy.clone(),
         ids: IdSource::seeded(owner.get() << 32),
         owner,
     })

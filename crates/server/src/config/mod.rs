@@ -74,7 +74,7 @@ settings! {
     anthropic_base_url: HttpUrl = "ANTHROPIC_BASE_URL" default "https://api.anthropic.com", Now;
 
     /// How many sandboxes may be alive at once
-    max_sandboxes: NonZeroU32 = "ASH_MAX_SANDBOXES" ("--max-sandboxes") default "1000", Later("the pool");
+    max_sandboxes: NonZeroU32 = "ASH_MAX_SANDBOXES" ("--max-sandboxes") default "1000", Now;
     /// How long a session may do nothing before it is paused
     idle_timeout_ms: Duration = "ASH_IDLE_TIMEOUT_MS" ("--idle-timeout-ms") default "1800000", Now;
     /// How long a paused session keeps its frozen sandbox

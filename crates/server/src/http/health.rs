@@ -72,21 +72,21 @@ struct Pool {
 pub(super) async fn health(State(app): State<App>) -> Result<JsonAnswer<Health>, ApiError> {
     let census = app.store().census().await?;
     let counts = app.engine().resumes();
-    let total = census.starting + census.live + census.frozen;
+    let pool = app.engine().pool().await?;
     Ok(JsonAnswer(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
         uptime: app.uptime().as_secs(),
         isolation: app.parts().isolation,
         active_sessions: census.active_sessions,
-        active_sandboxes: total,
+        active_sandboxes: pool.live(),
         pool: Pool {
-            total,
+            total: pool.live(),
             cold: 0,
-            warming: census.starting,
-            warm: census.frozen,
-            waiting: census.live.saturating_sub(census.running),
-            running: census.running,
+            warming: pool.starting + pool.prewarmed,
+            warm: pool.frozen,
+            waiting: pool.idle,
+            running: pool.running,
             max_capacity: app.parts().max_sandboxes,
             resume_warm_hits: counts.warm,
             resume_cold_hits: counts.cold,

@@ -60,6 +60,7 @@ impl Metrics {
 )]
 pub(super) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, ApiError> {
     let census = app.store().census().await?;
+    let pool = app.engine().pool().await?;
     let counted = &app.parts().metrics;
     let mut text = String::new();
     let mut gauge = |name: &str, help: &str, values: &[(&str, u64)]| {
@@ -76,17 +77,16 @@ pub(super) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse,
         &[("", app.uptime().as_secs())],
     );
     gauge("ash_active_sessions", "Sessions that are active.", &[("", census.active_sessions)]);
-    let total = census.starting + census.live + census.frozen;
-    gauge("ash_active_sandboxes", "Sandboxes that are there.", &[("", total)]);
+    gauge("ash_active_sandboxes", "Sandboxes that are there.", &[("", pool.live())]);
     gauge(
         "ash_pool_sandboxes",
         "Sandboxes by what they do.",
         &[
             ("{state=\"cold\"}", 0),
-            ("{state=\"warming\"}", census.starting),
-            ("{state=\"warm\"}", census.frozen),
-            ("{state=\"waiting\"}", census.live.saturating_sub(census.running)),
-            ("{state=\"running\"}", census.running),
+            ("{state=\"warming\"}", pool.starting + pool.prewarmed),
+            ("{state=\"warm\"}", pool.frozen),
+            ("{state=\"waiting\"}", pool.idle),
+            ("{state=\"running\"}", pool.running),
         ],
     );
     let most = u64::from(app.parts().max_sandboxes);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ash_core::failure::Failure;
 use ash_core::id::{AgentName, SessionId};
 use ash_core::refusal::Refusal;
 use ash_core::session::{IfRunning, State as Standing, Status};
@@ -55,6 +56,9 @@ pub(super) async fn create(
         if let EngineError::NotFound("agent") = error {
             return no_such_agent(agent.as_str());
         }
+        if let EngineError::Failed(failure) = &error {
+            return could_not_create(failure);
+        }
         error.into()
     };
     let idempotency = key.of(&caller.tenant, digest);
@@ -99,10 +103,13 @@ async fn made(
     }
     let settled = app.engine().settled(&caller.tenant, made.record.id).await?;
     if let Standing::Error { failure, .. } = settled.session.state() {
-        let message = format!("Failed to create session: {}", failure.message);
-        return Err(start_failed(failure.code, &message));
+        return Err(could_not_create(failure));
     }
     Ok((StatusCode::CREATED, shown(app, &settled)))
+}
+
+fn could_not_create(failure: &Failure) -> ApiError {
+    start_failed(failure.code, &format!("Failed to create session: {}", failure.message))
 }
 
 fn no_such_agent(name: &str) -> ApiError {

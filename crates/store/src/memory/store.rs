@@ -7,7 +7,7 @@ use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::run::RunStatus;
-use ash_core::session::{LogEntry, Sandbox, Status};
+use ash_core::session::{LogEntry, Sandbox, Session, Status};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
@@ -316,6 +316,13 @@ impl Store for MemoryStore {
             .filter(|row| matches!(row.session.sandbox(), Sandbox::Live | Sandbox::Frozen { .. }));
         let pairs = alive.map(|row| (row.record.id, row.session.incarnation()));
         Ok(pairs.take(limit as usize).collect())
+    }
+
+    async fn housed_sessions(&self) -> Result<Vec<Session>> {
+        let tables = self.tables();
+        let housed =
+            tables.sessions_after(None).filter(|row| row.session.sandbox() != Sandbox::None);
+        Ok(housed.map(|row| row.session.clone()).collect())
     }
 
     async fn abandoned_sessions(

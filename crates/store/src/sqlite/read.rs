@@ -4,7 +4,7 @@ use ash_core::entry::Entry;
 use ash_core::id::{AgentName, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Incarnation, Seq};
-use ash_core::session::{LogEntry, Status};
+use ash_core::session::{LogEntry, Session, Status};
 use ash_core::time::Timestamp;
 use rusqlite::{Connection, Params, Row, params};
 
@@ -127,6 +127,12 @@ pub(super) fn sandboxed_sessions(
     list(db, sql::SANDBOXED_SESSIONS, values, |row| {
         Ok((rows::session_id(row)?, Incarnation::new(row.get(1)?)))
     })
+}
+
+pub(super) fn housed_sessions(db: &Connection) -> Result<Vec<Session>> {
+    let machines = list(db, sql::HOUSED_SESSIONS, [], |row| Ok(row.get::<_, String>(0)?))?;
+    // Whoever drives one that is damaged says so. It must not keep all others from starting.
+    Ok(machines.iter().filter_map(|machine| rows::decode(machine, "session").ok()).collect())
 }
 
 pub(super) fn due_sessions(db: &Connection, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {

@@ -239,6 +239,6 @@ where
     text.parse().map_err(|error| damaged(what, error))
 }
 
-fn decode<T: DeserializeOwned>(text: &str, what: &'static str) -> Result<T> {
+pub(super) fn decode<T: DeserializeOwned>(text: &str, what: &'static str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| damaged(what, error))
 }

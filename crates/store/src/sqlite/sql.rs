@@ -156,6 +156,8 @@ statements! {
     SANDBOXED_SESSIONS =
         "SELECT id, incarnation FROM session WHERE sandbox IN ('live', 'frozen') AND id > ?1
          ORDER BY id LIMIT ?2";
+    HOUSED_SESSIONS =
+        "SELECT machine FROM session INDEXED BY session_census WHERE sandbox <> 'none'";
     ABANDONED_SESSIONS =
         "SELECT id FROM session
          WHERE agent_id IN (SELECT id FROM agent WHERE deleted = 1) AND status <> 'ended'
@@ -311,6 +313,7 @@ mod test {
             (SESSIONS_GOING_ON, "session_by_agent"),
             (UNSETTLED_SESSIONS, "session_unsettled"),
             (SANDBOXED_SESSIONS, "session_sandboxed"),
+            (HOUSED_SESSIONS, "session_census"),
             (CENSUS, "COVERING INDEX session_census"),
             (CENSUS, "run_running"),
             (DUE_SESSIONS, "session_due"),

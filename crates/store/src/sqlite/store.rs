@@ -3,7 +3,7 @@
 use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
-use ash_core::session::LogEntry;
+use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
@@ -205,6 +205,10 @@ impl Store for SqliteStore {
         limit: u32,
     ) -> Result<Vec<(SessionId, Incarnation)>> {
         self.readers.perform(move |db| read::sandboxed_sessions(db, after, limit)).await
+    }
+
+    async fn housed_sessions(&self) -> Result<Vec<Session>> {
+        self.readers.perform(read::housed_sessions).await
     }
 
     async fn abandoned_sessions(

@@ -464,5 +464,6 @@ fn policy() -> Policy {
         turn_timeout: Duration::from_millis(30_000),
         idle_timeout: Duration::from_millis(15_000),
         evict_after: Duration::from_millis(20_000),
+        ..Policy::default()
     }
 }

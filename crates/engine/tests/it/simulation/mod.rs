@@ -45,7 +45,13 @@ fn the_same_seed_is_the_same_history() {
 /// gets through without reaching the step at which it should die.
 #[test]
 fn an_engine_can_be_killed_at_every_step() {
-    kill_at_every_step(7, StoreFaults::default(), HostFaults::default());
+    kill_at_every_step(7, 2, StoreFaults::default(), HostFaults::default());
+}
+
+/// The same with one place for two sessions: each start has to make room.
+#[test]
+fn an_engine_can_be_killed_at_every_step_of_making_room() {
+    kill_at_every_step(7, 1, StoreFaults::default(), HostFaults::default());
 }
 
 /// The same in a world in which answers are lost and calls fail.
@@ -55,14 +61,14 @@ fn an_engine_can_be_killed_at_every_step_of_a_bad_day() {
     let store = StoreFaults { fails: 30, loses_answer: 30, slowness, ..StoreFaults::default() };
     let host =
         HostFaults { call_fails: 50, loses_answer: 50, doubles: 200, ..HostFaults::default() };
-    kill_at_every_step(8, store, host);
+    kill_at_every_step(8, 1, store, host);
 }
 
-fn kill_at_every_step(seed: u64, store: StoreFaults, host: HostFaults) {
+fn kill_at_every_step(seed: u64, places: u32, store: StoreFaults, host: HostFaults) {
     let host = HostFaults { slowness: Duration::from_millis(5), ..host };
     let mut step = 1;
     loop {
-        let plan = Plan { clients: 2, wishes: 4, crash_steps: vec![step], store, host };
+        let plan = Plan { clients: 2, wishes: 4, crash_steps: vec![step], store, host, places };
         let history = play(seed, &plan);
         if history.crashes == 0 {
             break;

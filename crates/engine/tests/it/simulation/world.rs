@@ -2,6 +2,7 @@
 //! on, then lets everything come to rest and has it checked.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(super) struct Plan {
     pub(super) crash_steps: Vec<u64>,
     pub(super) store: StoreFaults,
     pub(super) host: HostFaults,
+    /// How many sandboxes there may be.
+    pub(super) places: u32,
 }
 
 impl Plan {
@@ -62,6 +65,7 @@ impl Plan {
                 diligence: 0,
                 slowness: Duration::from_millis(1 + maybe(2_000)),
             },
+            places: 1 + u32::try_from(dice.roll(5)).unwrap(),
         }
     }
 }
@@ -89,6 +93,7 @@ pub(super) struct World {
     flaky: Arc<FlakyStore>,
     clock: Arc<TestClock>,
     dice: Arc<Dice>,
+    places: u32,
     /// The engine that lives, if one does.
     engine: Arc<Signal<Option<Engine>>>,
 }
@@ -105,9 +110,11 @@ impl World {
             notes: Arc::default(),
             clock: Arc::new(TestClock::new()),
             dice,
+            places: plan.places,
             engine: Arc::default(),
         };
         world.deploy_agent().await;
+        world.host.allow_at_most(plan.places as usize);
 
         let mut people = JoinSet::new();
         for number in 0..plan.clients {
@@ -193,7 +200,7 @@ impl World {
             store: Arc::clone(&self.flaky) as Arc<dyn Store>,
             host: Arc::new(self.host.clone()),
             clock: Arc::clone(&self.clock) as Arc<_>,
-            policy: policy(),
+            policy: policy(self.places),
             ids: IdSource::seeded(owner.get() << 32),
             owner,
         });
@@ -239,7 +246,7 @@ impl World {
     }
 }
 
-fn policy() -> Policy {
+fn policy(places: u32) -> Policy {
     Policy {
         start_timeout: Duration::from_secs(20),
         stop_timeout: Duration::from_secs(3),
@@ -249,6 +256,7 @@ fn policy() -> Policy {
         turn_timeout: Duration::from_secs(90),
         idle_timeout: Duration::from_secs(70),
         evict_after: Duration::from_secs(50),
+        max_sandboxes: NonZeroU32::new(places).unwrap(),
     }
 }
 

@@ -10,6 +10,7 @@ mod files;
 mod idempotency;
 mod lost;
 mod pages;
+mod pool;
 mod routes;
 mod secrets;
 pub(crate) mod served;

@@ -1,7 +1,7 @@
 //! Lists of sessions, and that they follow every commit.
 
 use ash_core::number::{Incarnation, Seq};
-use ash_core::session::{Fact, ReportBody, Request, Sandbox, Status};
+use ash_core::session::{Fact, ReportBody, Request, Sandbox, Session, Status};
 use ash_store::{
     Census, Commit, NewAgentVersion, PageRequest, SessionFilter, Store, StoredSession,
 };
@@ -203,6 +203,32 @@ pub(super) async fn sandboxed_sessions_are_the_live_and_the_frozen_ones(store: &
     // Hidden is not gone: its sandbox has to be there all the same.
     store.delete_agent(&us(), &name("agent-1")).await.unwrap();
     assert_eq!(store.sandboxed_sessions(None, 9).await.unwrap(), [live, frozen, second]);
+}
+
+pub(super) async fn housed_sessions_are_all_that_may_have_a_sandbox(store: &dyn Store) {
+    assert_eq!(store.housed_sessions().await.unwrap(), []);
+    deploy(store, 1).await;
+    // Ten is starting, 20 live, 30 frozen, 40 stopping, 50 without any.
+    Conversation::begin(store, 10).await;
+    Conversation::active(store, 20).await;
+    let mut frozen = Conversation::active(store, 30).await;
+    for commit in frozen.freeze() {
+        store.commit(&commit).await.unwrap();
+    }
+    for number in [40, 50] {
+        let mut conversation = Conversation::active(store, number).await;
+        store.commit(&conversation.request(Request::Stop)).await.unwrap();
+        if number > 40 {
+            store.commit(&conversation.gone()).await.unwrap();
+        }
+    }
+    // Hidden is not gone.
+    store.delete_agent(&us(), &name("agent-1")).await.unwrap();
+    let mut housed = store.housed_sessions().await.unwrap();
+    housed.sort_by_key(Session::id);
+    let ids: Vec<_> = housed.iter().map(Session::id).collect();
+    assert_eq!(ids, [10, 20, 30, 40].map(session_id));
+    assert!(matches!(housed[2].sandbox(), Sandbox::Frozen { .. }), "{:?}", housed[2]);
 }
 
 pub(super) async fn abandoned_sessions_go_on_though_their_agent_is_deleted(store: &dyn Store) {

@@ -91,6 +91,7 @@ contract! {
         the_census_counts_what_goes_on_now,
         sessions_that_are_not_at_rest_are_unsettled,
         sandboxed_sessions_are_the_live_and_the_frozen_ones,
+        housed_sessions_are_all_that_may_have_a_sandbox,
         abandoned_sessions_go_on_though_their_agent_is_deleted,
         due_sessions_come_most_overdue_first,
         the_expected_incarnation_is_that_of_what_may_run,
