@@ -114,21 +114,28 @@ async fn nothing_to_say_makes_no_session() {
 
 #[tokio::test]
 async fn a_gap_is_shown_to_one_who_does_not_stay() {
-    let gap = json!({ "from": 9, "to": 3, "reason": "beyond_end" });
-    let stream = frame("", "gap", &gap);
-    let fake = Fake::start(move |asked, _| {
-        if asked.line.contains("/stream") {
-            return Answer::Open(stream.clone());
+    let gap =
+        |to: &str| frame("", "gap", &json!({ "from": "1-9", "to": to, "reason": "beyond_end" }));
+    let last = frame("1-3", "phase", &json!({ "phase": "comes_after_it" }));
+    // Nothing comes after the one; after the other the log comes again.
+    for (stream, told) in [(gap("1-3"), false), (gap("1-0") + &last, true)] {
+        let fake = Fake::start(move |asked, _| {
+            if asked.line.contains("/stream") {
+                return Answer::Open(stream.clone());
+            }
+            Answer::Json(200, json!({ "session": session(ID) }))
+        })
+        .await;
+        for after in ["9", "7-2"] {
+            let args = ["session", "tail", ID, "--after", after, "--no-follow"];
+            let output = Machine::new().ash(&fake, &args).await;
+            assert_eq!(output.status.code(), Some(0));
+            let shown = text(&output.stdout);
+            assert!(shown.contains("beyond_end"), "{shown}");
+            assert_eq!(shown.contains("comes_after_it"), told, "{shown}");
         }
-        Answer::Json(200, json!({ "session": session(ID) }))
-    })
-    .await;
-    for after in ["9", "7-2"] {
-        let args = ["session", "tail", ID, "--after", after, "--no-follow"];
-        let output = Machine::new().ash(&fake, &args).await;
-        assert_eq!(output.status.code(), Some(0));
-        assert!(text(&output.stdout).contains("beyond_end"), "{}", text(&output.stdout));
     }
+    let fake = Fake::start(|_, _| Answer::Json(200, json!({ "session": session(ID) }))).await;
     let args = ["session", "tail", ID, "--after", "3", "--no-follow"];
     assert_eq!(text(&Machine::new().ash(&fake, &args).await.stdout), "");
 }
