@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ash_core::failure::{Death, Failure};
 use ash_core::id::SessionId;
@@ -186,9 +186,7 @@ impl Inner {
             limits: &resources.limits,
             language: self.options.environment.get("LANG").map(String::as_str),
         };
-        let begun = Instant::now();
         let (launched, cgroup) = sandboxing.start(sandbox, opening)?;
-        metrics::histogram!("ash_sandbox_start_seconds").record(begun.elapsed());
         self.watch(sandbox, launched.pid, launched.pidfd, cgroup);
         self.write_down(sandbox, launched.pid, resources.disk_bytes);
         Ok(())
