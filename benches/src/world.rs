@@ -42,7 +42,8 @@ pub(crate) fn directory() -> tempfile::TempDir {
 }
 
 pub(crate) fn open(path: &Path, group_limit: usize) -> Arc<SqliteStore> {
-    let options = sqlite::Options { path: path.to_owned(), group_limit };
+    let options =
+        sqlite::Options { path: path.to_owned(), group_limit, sharing: sqlite::Sharing::Alone };
     Arc::new(SqliteStore::open_with(&options).expect("the database opens"))
 }
 

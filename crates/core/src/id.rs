@@ -34,6 +34,11 @@ macro_rules! uuid_id {
                 let millis = u64::try_from(now.as_millis()).unwrap_or(0);
                 Self(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
             }
+
+            /// The UUID that it is.
+            pub fn as_uuid(self) -> Uuid {
+                self.0
+            }
         }
 
         impl fmt::Display for $name {

@@ -36,9 +36,9 @@ impl Engine {
         };
         loop {
             let closing = news.head().closing;
-            let stored = self.shared.store.session(tenant, session).await?.session;
+            let stored = self.shared.store.session(tenant, session).await?;
             let record = self.shared.store.run(session, run).await?;
-            if record.status.is_terminal() || stored.status() == Status::Paused {
+            if record.status.is_terminal() || stored.session.status() == Status::Paused {
                 return Ok(record);
             }
             if closing {
@@ -81,7 +81,8 @@ impl Engine {
             Ok(result) => Ok(result),
             Err(error) => {
                 // Most likely the sandbox was paused or stopped with the command.
-                let now = self.shared.store.session(tenant, session).await?.session;
+                let now = self.shared.store.session(tenant, session).await?;
+                let now = &now.session;
                 if now.sandbox() == Sandbox::Live && now.incarnation() == sandbox.incarnation {
                     return Err(EngineError::Unavailable(error.into()));
                 }

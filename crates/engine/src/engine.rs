@@ -150,7 +150,7 @@ impl Engine {
         &self,
         create: CreateSession,
         idempotency: Option<Idempotency>,
-    ) -> Result<StoredSession, EngineError> {
+    ) -> Result<Arc<StoredSession>, EngineError> {
         self.accepts_work()?;
         if let Some(Created { session }) = self.earlier(idempotency.as_ref()).await? {
             return Ok(self.shared.store.session(&create.tenant, session).await?);
@@ -188,6 +188,7 @@ impl Engine {
                 place.recorded();
                 let (record, session) = (new.record, new.session);
                 let stored = StoredSession { record: record.clone(), session: session.clone() };
+                let stored = Arc::new(stored);
                 self.registry.adopt(Claimed { record, session, fence }, decision.effects);
                 Ok(stored)
             }
@@ -332,7 +333,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         session: SessionId,
-    ) -> Result<StoredSession, EngineError> {
+    ) -> Result<Arc<StoredSession>, EngineError> {
         let mut news = self.shared.bus.subscribe(session);
         loop {
             let closing = news.head().closing;
@@ -357,8 +358,8 @@ impl Engine {
     ) -> Result<Follower, EngineError> {
         // Subscribe, then read: an entry is either in the read or in the news.
         let news = self.shared.bus.subscribe(session);
-        let stored = self.shared.store.session(tenant, session).await?.session;
-        let log = (stored.log_epoch(), stored.last_seq());
+        let stored = self.shared.store.session(tenant, session).await?;
+        let log = (stored.session.log_epoch(), stored.session.last_seq());
         Ok(Follower::new(Arc::clone(&self.shared.store), session, log, from, news))
     }
 

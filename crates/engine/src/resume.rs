@@ -1,5 +1,7 @@
 //! Bringing a session back, and waiting until it is.
 
+use std::sync::Arc;
+
 use ash_core::entry::Entry;
 use ash_core::failure::Failure;
 use ash_core::id::{SessionId, TenantId};
@@ -18,7 +20,7 @@ use crate::registry::{Decided, Want};
 #[derive(Clone, Debug)]
 pub struct Resumed {
     /// As it stands now.
-    pub session: StoredSession,
+    pub session: Arc<StoredSession>,
     /// What it came back to; nothing, if it had not been away.
     pub receipt: Option<Receipt>,
 }
@@ -41,8 +43,8 @@ impl Engine {
         require_state: RequireState,
     ) -> Result<Resumed, EngineError> {
         self.accepts_work()?;
-        let stored = self.shared.store.session(tenant, session).await?.session;
-        if require_state == RequireState::Yes && needs_a_workspace(&stored) {
+        let stored = self.shared.store.session(tenant, session).await?;
+        if require_state == RequireState::Yes && needs_a_workspace(&stored.session) {
             let found = self.shared.host.has_state(session).await;
             if !found.map_err(|error| EngineError::Unavailable(error.into()))? {
                 return Err(EngineError::NoSavedState);

@@ -301,8 +301,13 @@ async fn lock(data: &Path) -> anyhow::Result<File> {
 
 fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
     let path = config.database_path();
-    let store = SqliteStore::open(&path)
-        .with_context(|| format!("could not open the database {}", path.display()))?;
+    // Who holds the data directory is the only one to use the database in it.
+    let opened = match config.database_url {
+        None => SqliteStore::open_alone(&path),
+        Some(_) => SqliteStore::open(&path),
+    };
+    let store =
+        opened.with_context(|| format!("could not open the database {}", path.display()))?;
     Ok(Arc::new(store))
 }
 

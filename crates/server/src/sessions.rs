@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ash_core::entry::ResumePath;
-use ash_core::id::CredentialId;
+use ash_core::id::{CredentialId, RunId, SessionId};
 use ash_core::json::Json;
 use ash_core::resume::Receipt;
 use ash_core::session::{Sandbox, State, Status};
@@ -218,7 +218,7 @@ fn config_view(config: &Json) -> BTreeMap<String, Value> {
 /// A session as the wire has it.
 pub(crate) fn session_view(stored: &StoredSession, isolation: &str) -> api::Session {
     let StoredSession { record, session } = stored;
-    let id = uuid(session.id());
+    let id = session.id().as_uuid();
     let (pause_reason, error) = match session.state() {
         State::Paused { reason, .. } => (Some(name_of(reason)), None),
         State::Error { failure, at } => (
@@ -249,7 +249,7 @@ pub(crate) fn session_view(stored: &StoredSession, isolation: &str) -> api::Sess
         created_at: api::rfc3339(record.created_at),
         last_active_at: api::rfc3339(session.last_active()),
         runner_id: None,
-        parent_session_id: record.parent.map(uuid),
+        parent_session_id: record.parent.map(SessionId::as_uuid),
         model: record.settings.model.clone(),
         config: config_view(&record.settings.config),
         title: record.settings.title.clone(),
@@ -334,7 +334,7 @@ pub(crate) fn receipt_of(receipt: &Receipt) -> api::ResumeReceipt {
             turns: receipt.conversation.turns,
             turns_in_log: receipt.conversation.turns_in_log,
         },
-        interrupted_run: receipt.interrupted_run.map(uuid),
+        interrupted_run: receipt.interrupted_run.map(RunId::as_uuid),
         duration_ms: receipt.duration_micros as f64 / 1_000.0,
     }
 }
@@ -345,8 +345,4 @@ fn name_of<T: Serialize>(value: &T) -> String {
         Ok(Value::String(name)) => name,
         Ok(_) | Err(_) => String::new(),
     }
-}
-
-fn uuid(id: impl fmt::Display) -> uuid::Uuid {
-    id.to_string().parse().expect("every id of ours is a UUID")
 }

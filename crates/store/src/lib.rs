@@ -23,6 +23,8 @@ pub mod memory;
 mod model;
 pub mod sqlite;
 
+use std::sync::Arc;
+
 use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
@@ -133,8 +135,8 @@ pub trait Store: Send + Sync + 'static {
     async fn commit(&self, commit: &Commit) -> Result<()>;
     /// What a session is, whatever its tenant, hidden or not: for the server's own errands.
     async fn session_record(&self, id: SessionId) -> Result<SessionRecord>;
-    /// A tenant's session.
-    async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<StoredSession>;
+    /// A tenant's session. As long as it does not change, it may be the same one each time.
+    async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<Arc<StoredSession>>;
     /// A tenant's sessions, newest first.
     async fn sessions(
         &self,

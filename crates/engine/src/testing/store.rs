@@ -142,7 +142,7 @@ through_the_line! {
     fn claim_session(id: SessionId, owner: Owner) -> Claimed;
     fn commit(commit: &Commit) -> ();
     fn session_record(id: SessionId) -> SessionRecord;
-    fn session(tenant: &TenantId, id: SessionId) -> StoredSession;
+    fn session(tenant: &TenantId, id: SessionId) -> Arc<StoredSession>;
     fn sessions(tenant: &TenantId, filter: &SessionFilter, page: &PageRequest)
         -> Vec<StoredSession>;
     fn count_sessions(tenant: &TenantId, filter: &SessionFilter) -> u64;

@@ -102,11 +102,14 @@ async fn another_tenant_s_session_does_not_exist() {
     ));
     for answer in [
         engine.pause(&other, session, IfRunning::Freeze).await,
-        engine.resume(&other, session, RequireState::No).await.map(|back| back.session.session),
+        engine
+            .resume(&other, session, RequireState::No)
+            .await
+            .map(|back| back.session.session.clone()),
         engine.stop(&other, session).await,
         engine.end(&other, session).await,
         engine.configure(&other, session, |_| panic!("it is not theirs")).await,
-        engine.settled(&other, session).await.map(|stored| stored.session),
+        engine.settled(&other, session).await.map(|stored| stored.session.clone()),
     ] {
         assert!(matches!(answer, Err(EngineError::NotFound("session"))), "{answer:?}");
     }

@@ -99,7 +99,7 @@ impl TestEngine {
     }
 
     pub(crate) async fn stored(&self, session: SessionId) -> Session {
-        self.store.session(&tenant(), session).await.unwrap().session
+        self.store.session(&tenant(), session).await.unwrap().session.clone()
     }
 
     pub(crate) async fn status_of(&self, session: SessionId, accepted: Accepted) -> RunStatus {

@@ -176,7 +176,7 @@ impl App {
         &self,
         caller: &Caller,
         id: SessionId,
-    ) -> Result<StoredSession, ApiError> {
+    ) -> Result<Arc<StoredSession>, ApiError> {
         Ok(self.store().session(&caller.tenant, id).await?)
     }
 
@@ -234,7 +234,8 @@ impl App {
         };
         let turn = Arc::clone(&self.0.budgets).lock_owned().await;
         let id = stored.record.id;
-        let session = self.session(caller, id).await?.session;
+        let stored = self.session(caller, id).await?;
+        let session = &stored.session;
         let filter = UsageFilter { session: Some(id), ..UsageFilter::default() };
         let spent = self.store().usage(&caller.tenant, &filter).await?.usage.cost_micro_usd;
         let mut left = budget - spent as f64 / 1_000_000.0;
@@ -257,7 +258,7 @@ impl App {
         &self,
         caller: &Caller,
         idempotency: Option<&Idempotency>,
-    ) -> Result<Option<StoredSession>, ApiError> {
+    ) -> Result<Option<Arc<StoredSession>>, ApiError> {
         #[derive(serde::Deserialize)]
         struct Created {
             session: SessionId,

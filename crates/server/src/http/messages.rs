@@ -123,8 +123,8 @@ async fn watch(
     let from = FollowFrom::After(accepted.seq);
     let follower = app.engine().follow(&caller.tenant, id, from).await?;
     let mut prelude = vec![Frame::session_start(id, accepted.run)];
-    let session = app.session(caller, id).await?.session;
-    let position = session.queued_runs().position(|queued| queued.id == accepted.run);
+    let stored = app.session(caller, id).await?;
+    let position = stored.session.queued_runs().position(|queued| queued.id == accepted.run);
     if let Some(position) = position {
         prelude.push(Frame::run_queued(accepted.run, position + 1));
     }

@@ -1,6 +1,7 @@
 //! Sessions: make, look at, change, put to rest, bring back, end.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ash_core::failure::Failure;
@@ -386,7 +387,7 @@ pub(super) async fn end(
     Ok(shown(&app, &app.session(&caller, id).await?))
 }
 
-fn shown(app: &App, stored: &StoredSession) -> JsonAnswer<SessionBody> {
+fn shown(app: &App, stored: &Arc<StoredSession>) -> JsonAnswer<SessionBody> {
     JsonAnswer(SessionBody { session: app.view(stored) })
 }
 

@@ -174,12 +174,13 @@ impl Telling {
 
     /// Whether nothing more is to be told: everything was, and nothing will follow.
     async fn is_at_its_end(&self) -> bool {
-        let session = match self.app.store().session(&self.caller.tenant, self.session).await {
-            Ok(stored) => stored.session,
+        let stored = match self.app.store().session(&self.caller.tenant, self.session).await {
+            Ok(stored) => stored,
             // Its agent was deleted: it does not exist for anybody any more.
             Err(StoreError::NotFound(_)) => return true,
             Err(_later) => return false,
         };
+        let session = &stored.session;
         let told = self.follower.cursor().seq >= session.last_seq();
         let idle = session.current_run().is_none() && session.queued_runs().len() == 0;
         let ended = session.status() == Status::Ended;

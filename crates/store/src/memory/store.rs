@@ -1,6 +1,7 @@
 //! The trait, method by method, on plain maps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ash_core::entry::Entry;
 use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
@@ -269,13 +270,13 @@ impl Store for MemoryStore {
         Ok(self.tables().row(id)?.record.clone())
     }
 
-    async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<StoredSession> {
+    async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<Arc<StoredSession>> {
         let tables = self.tables();
         let row = tables.row(id)?;
         if row.record.tenant != *tenant || !tables.is_visible(row) {
             return Err(StoreError::NotFound("session"));
         }
-        Ok(stored(row))
+        Ok(Arc::new(stored(row)))
     }
 
     async fn sessions(

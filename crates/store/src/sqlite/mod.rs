@@ -6,7 +6,8 @@
 //!             └── reads ──► readers: a few connections, on blocking threads ──────┘
 //! ```
 //!
-//! A look-up of a row or two by their keys does not go to another thread.
+//! A look-up of a row or two by their keys does not go to another thread. Where no other process
+//! writes, sessions that were read lately are not read again (`recent`).
 //!
 //! The file is in write-ahead mode with `synchronous=FULL`: what was acknowledged survives the
 //! death of the process and of the machine. Another process may use the file at the same time,
@@ -18,6 +19,7 @@ mod fault;
 mod migrate;
 mod read;
 mod readers;
+mod recent;
 mod rows;
 mod sql;
 mod store;
@@ -25,8 +27,10 @@ mod write;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use readers::Readers;
+use recent::Recent;
 use writer::Writer;
 
 use crate::{Result, StoreError};
@@ -42,6 +46,17 @@ pub struct Options {
     /// How many operations are made durable at once. One: each on its own, which is what a
     /// benchmark compares with.
     pub group_limit: usize,
+    /// Whether other processes may write to the file: then every look is a look at the file.
+    pub sharing: Sharing,
+}
+
+/// Whether other processes may write to a database file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// They may.
+    Shared,
+    /// The caller sees to it that none does.
+    Alone,
 }
 
 /// A store in a SQLite file. Dropping it finishes what is queued, and waits for that.
@@ -50,21 +65,34 @@ pub struct SqliteStore {
     // can bring the write-ahead log home.
     readers: Readers,
     writer: Writer,
+    recent: Option<Arc<Recent>>,
 }
 
 impl SqliteStore {
     /// Opens the store at `path`, creates it if there is none, and brings its schema up to date.
+    /// Other processes may write to it.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::open_with(&Options { path: path.to_owned(), group_limit: GROUP_LIMIT })
+        let (path, sharing) = (path.to_owned(), Sharing::Shared);
+        Self::open_with(&Options { path, group_limit: GROUP_LIMIT, sharing })
+    }
+
+    /// Opens the store at `path`, as [`open`](Self::open) does, where no other process writes to it.
+    pub fn open_alone(path: &Path) -> Result<Self> {
+        let (path, sharing) = (path.to_owned(), Sharing::Alone);
+        Self::open_with(&Options { path, group_limit: GROUP_LIMIT, sharing })
     }
 
     /// Opens a store, as [`open`](Self::open) does.
     pub fn open_with(options: &Options) -> Result<Self> {
         let mut connection = connect::open_writer(&options.path)?;
         migrate::apply(&mut connection)?;
-        let writer = Writer::start(connection, options.group_limit)
+        let recent = match options.sharing {
+            Sharing::Shared => None,
+            Sharing::Alone => Some(Arc::<Recent>::default()),
+        };
+        let writer = Writer::start(connection, options.group_limit, recent.clone())
             .map_err(|source| StoreError::Unavailable(source.into()))?;
-        Ok(Self { readers: Readers::of(options.path.clone()), writer })
+        Ok(Self { readers: Readers::of(options.path.clone()), writer, recent })
     }
 
     /// Closes the store: finishes what is queued without holding up the caller's thread.

@@ -45,9 +45,9 @@ pub(super) fn agent_versions(
     if versions.is_empty() { Err(StoreError::NotFound("agent")) } else { Ok(versions) }
 }
 
-pub(super) fn session(db: &Connection, tenant: &TenantId, id: SessionId) -> Result<StoredSession> {
+pub(super) fn session(db: &Connection, tenant: &TenantId, id: SessionId) -> Result<SessionRow> {
     let values = params![id.to_string(), tenant.as_str()];
-    one(db, sql::SESSION, values, SessionRow::of, "session")?.decode()
+    one(db, sql::SESSION, values, SessionRow::of, "session")
 }
 
 pub(super) fn sessions(

@@ -98,6 +98,11 @@ impl SessionRow {
         })
     }
 
+    /// How long it is, but for what is always short.
+    pub(super) fn bytes(&self) -> usize {
+        self.settings.len() + self.machine.len()
+    }
+
     pub(super) fn decode(self) -> Result<StoredSession> {
         let record = SessionRecord {
             id: parse(&self.id, "session")?,

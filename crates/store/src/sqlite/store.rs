@@ -1,5 +1,7 @@
 //! The trait, method by method: each write goes to the writer, each read to the readers.
 
+use std::sync::Arc;
+
 use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
@@ -8,6 +10,7 @@ use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
 use super::draft::{CommitDraft, SessionDraft};
+use super::recent::{self, Looked, Touched};
 use super::{SqliteStore, read, rows, sql, write};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
@@ -144,7 +147,9 @@ impl Store for SqliteStore {
 
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>> {
         let (tenant, name) = (tenant.clone(), name.clone());
-        self.writer.perform(move |db| write::delete_agent(db, &tenant, &name)).await
+        let delete = move |db: &_| write::delete_agent(db, &tenant, &name);
+        // It hides sessions, and names only those that have not ended.
+        self.writer.change(Touched::All, delete).await
     }
 
     async fn next_owner(&self) -> Result<Owner> {
@@ -153,27 +158,43 @@ impl Store for SqliteStore {
 
     async fn create_session(&self, session: &NewSession) -> Result<Fence> {
         let draft = SessionDraft::of(session)?;
-        self.writer.perform(move |db| write::create_session(db, &draft)).await
+        let touched = Touched::Session(session.record.id);
+        self.writer.change(touched, move |db| write::create_session(db, &draft)).await
     }
 
     async fn claim_session(&self, id: SessionId, owner: Owner) -> Result<Claimed> {
         let claim = move |db: &_| write::claim_session(db, id, owner);
-        let (fence, row) = self.writer.perform(claim).await?;
+        let (fence, row) = self.writer.change(Touched::Session(id), claim).await?;
         row.decode_claimed(fence)
     }
 
     async fn commit(&self, commit: &Commit) -> Result<()> {
         let draft = CommitDraft::of(commit)?;
-        self.writer.perform(move |db| write::commit(db, &draft)).await
+        let touched = Touched::Session(commit.session.id());
+        self.writer.change(touched, move |db| write::commit(db, &draft)).await
     }
 
     async fn session_record(&self, id: SessionId) -> Result<SessionRecord> {
         self.readers.look_up(move |db| read::session_record(db, id)).await
     }
 
-    async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<StoredSession> {
+    async fn session(&self, tenant: &TenantId, id: SessionId) -> Result<Arc<StoredSession>> {
+        let looked = self.recent.as_deref().map(|recent| (recent, recent.look(tenant, id)));
+        let changes = match looked {
+            Some((_, Looked::Kept(session))) => return Ok(session),
+            Some((recent, Looked::Missing(changes))) => Some((recent, changes)),
+            None => None,
+        };
         let tenant = tenant.clone();
-        self.readers.look_up(move |db| read::session(db, &tenant, id)).await
+        let row = self.readers.look_up(move |db| read::session(db, &tenant, id)).await?;
+        let bytes = row.bytes();
+        let session = Arc::new(row.decode()?);
+        if let Some((recent, changes)) = changes
+            && bytes <= recent::MAX_BYTES
+        {
+            recent.keep(&session, changes);
+        }
+        Ok(session)
     }
 
     async fn sessions(

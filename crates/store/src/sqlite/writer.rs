@@ -15,6 +15,8 @@
 //! database will tell, and everybody in it gets the same error, a transient one unless the database
 //! is damaged: also those whose operation had been refused, because the refusal may rest on a
 //! neighbor's write that is gone.
+//!
+//! Before anybody is answered, either way, what the group touched is forgotten in [`Recent`].
 
 use std::io;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::recent::{Recent, Touched};
 use super::sql;
 use crate::{Result, StoreError};
 
@@ -42,23 +45,37 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread. It commits up to `group_limit` operations at once.
-    pub(super) fn start(connection: Connection, group_limit: usize) -> io::Result<Self> {
+    /// Starts the thread. It commits up to `group_limit` operations at once, and has what they
+    /// touch forgotten in `recent`.
+    pub(super) fn start(
+        connection: Connection,
+        group_limit: usize,
+        recent: Option<Arc<Recent>>,
+    ) -> io::Result<Self> {
         let (queue, waiting) = mpsc::channel(QUEUE_CAPACITY);
         let thread = thread::Builder::new()
             .name("ash-store-writer".to_owned())
-            .spawn(move || write_groups(&connection, waiting, group_limit.max(1)))?;
+            .spawn(move || write_groups(&connection, waiting, group_limit.max(1), recent))?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
 
-    /// Has `write` done in a transaction; returns once it is durable. A caller that stops waiting
-    /// does not stop a write that is queued.
+    /// Has `write` done, which touches no session; as [`change`](Self::change).
     pub(super) async fn perform<T: Send + 'static>(
         &self,
         write: impl Fn(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.change(Touched::None, write).await
+    }
+
+    /// Has `write` done in a transaction; returns once it is durable. A caller that stops waiting
+    /// does not stop a write that is queued.
+    pub(super) async fn change<T: Send + 'static>(
+        &self,
+        touched: Touched,
+        write: impl Fn(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        let operation = Pending { write, result: None, answer };
+        let operation = Pending { touched, write, result: None, answer };
         let queue = self.queue.as_ref().ok_or_else(writer_is_gone)?;
         queue.send(Box::new(operation)).await.map_err(|_| writer_is_gone())?;
         answered.await.map_err(|_| writer_is_gone())?
@@ -88,6 +105,8 @@ trait Operation: Send {
     fn perform(&mut self, connection: &Connection) -> Result<()>;
     /// Notes that it failed and was rolled back.
     fn refuse(&mut self, error: StoreError);
+    /// What it changes.
+    fn touched(&self) -> Touched;
     /// Tells the caller, now that the group is durable.
     fn answer(self: Box<Self>);
     /// Tells the caller that nothing is known of the group.
@@ -95,6 +114,7 @@ trait Operation: Send {
 }
 
 struct Pending<T, F> {
+    touched: Touched,
     write: F,
     /// There once it is done.
     result: Option<Result<T>>,
@@ -115,6 +135,10 @@ where
         self.result = Some(Err(error));
     }
 
+    fn touched(&self) -> Touched {
+        self.touched
+    }
+
     fn answer(self: Box<Self>) {
         let result = self.result.expect("a group commits after each of its operations was done");
         // Whoever stopped waiting does not want to know.
@@ -130,6 +154,7 @@ fn write_groups(
     connection: &Connection,
     mut waiting: mpsc::Receiver<Box<dyn Operation>>,
     group_limit: usize,
+    recent: Option<Arc<Recent>>,
 ) {
     let mut disk_was_full = false;
     let mut company = 1;
@@ -140,7 +165,11 @@ fn write_groups(
         if disk_was_full {
             make_room(connection);
         }
-        match write_group(connection, &mut group) {
+        let written = write_group(connection, &mut group);
+        if let Some(recent) = &recent {
+            group.iter().for_each(|operation| recent.forget(operation.touched()));
+        }
+        match written {
             Ok(()) => {
                 disk_was_full = false;
                 group.into_iter().for_each(|operation| operation.answer());

@@ -340,7 +340,7 @@ proptest! {
         runtime.block_on(async {
             let mut both = Both {
                 memory: MemoryStore::new(),
-                sqlite: SqliteStore::open(&directory.path().join("ash.db")).unwrap(),
+                sqlite: SqliteStore::open_alone(&directory.path().join("ash.db")).unwrap(),
                 owners: vec![None; usize::try_from(FEW).unwrap()],
                 runs: 0,
             };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use ash_core::number::{Owner, Seq};
-use ash_store::sqlite::{Options, SqliteStore};
+use ash_store::sqlite::{Options, Sharing, SqliteStore};
 use ash_store::{Store as _, StoreError};
 use rusqlite::Connection;
 use tokio::task::JoinSet;
@@ -15,13 +15,32 @@ use crate::support::{Conversation, deploy, receipt, session_id, us};
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_reader_sees_what_was_acknowledged_before_it_began() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Arc::new(SqliteStore::open(&directory.path().join("ash.db")).unwrap());
+    acknowledged_is_seen(SqliteStore::open(&directory.path().join("ash.db")).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reader_sees_it_too_where_nobody_else_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    acknowledged_is_seen(SqliteStore::open_alone(&directory.path().join("ash.db")).unwrap()).await;
+}
+
+/// Reads after every write, while others read the same sessions all the time.
+async fn acknowledged_is_seen(store: SqliteStore) {
+    let store = Arc::new(store);
     deploy(&*store, 1).await;
     let mut tasks = JoinSet::new();
     for number in 10..18 {
         let store = Arc::clone(&store);
         tasks.spawn(async move {
             let mut conversation = Conversation::active(&*store, number).await;
+            let mut others = JoinSet::new();
+            let theirs = Arc::clone(&store);
+            others.spawn(async move {
+                loop {
+                    theirs.session(&us(), session_id(number)).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+            });
             for run in 1..30 {
                 store.commit(&conversation.prompt(run, "hello")).await.unwrap();
                 let stored = store.session(&us(), session_id(number)).await.unwrap();
@@ -36,6 +55,24 @@ async fn a_reader_sees_what_was_acknowledged_before_it_began() {
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_write_that_nobody_waited_for_is_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open_alone(&directory.path().join("ash.db")).unwrap();
+    deploy(&store, 1).await;
+    let mut conversation = Conversation::active(&store, 10).await;
+    let before = store.session(&us(), session_id(10)).await.unwrap();
+    let commit = conversation.prompt(1, "hello");
+    let mut asked = Box::pin(store.commit(&commit));
+    assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(asked);
+    // What comes after it in the queue is done after it.
+    store.next_owner().await.unwrap();
+    let after = store.session(&us(), session_id(10)).await.unwrap();
+    assert_eq!(after.session, conversation.session);
+    assert_ne!(before.session, after.session);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -101,7 +138,8 @@ async fn two_processes_may_write_and_the_fence_keeps_them_apart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ash.db");
     let one = SqliteStore::open(&path).unwrap();
-    let other = SqliteStore::open_with(&Options { path, group_limit: 1 }).unwrap();
+    let other = SqliteStore::open_with(&Options { path, group_limit: 1, sharing: Sharing::Shared })
+        .unwrap();
     deploy(&one, 1).await;
     let mut stalled = Conversation::active(&one, 10).await;
     let mut conversation = stalled.clone();

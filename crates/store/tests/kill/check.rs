@@ -100,7 +100,7 @@ impl Ledger {
         findings: &mut Findings,
     ) -> Fallible<()> {
         let stored = match store.session(&tenant(), id).await {
-            Ok(stored) => stored.session,
+            Ok(stored) => stored.session.clone(),
             Err(StoreError::NotFound(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         };

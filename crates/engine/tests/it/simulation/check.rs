@@ -80,7 +80,8 @@ async fn log_has_no_hole(world: &World, session: SessionId, log: &[LogEntry]) {
     for (index, entry) in log.iter().enumerate() {
         assert_eq!(entry.seq, Seq::new(index as u64 + 1), "session {session} has a hole");
     }
-    let stored = world.store.session(&TenantId::default_tenant(), session).await.unwrap().session;
+    let stored =
+        world.store.session(&TenantId::default_tenant(), session).await.unwrap().session.clone();
     assert_eq!(stored.last_seq(), Seq::new(log.len() as u64));
     assert_eq!(stored.broken_invariant(), None);
     assert_eq!((stored.state(), stored.sandbox()), (&State::Ended, Sandbox::None));

@@ -51,7 +51,7 @@ impl Held {
             assert!(wait.recv().is_err());
             Ok(())
         };
-        let operation = Pending { write, result: None, answer };
+        let operation = Pending { touched: Touched::None, write, result: None, answer };
         writer.queue.as_ref().unwrap().try_send(Box::new(operation)).unwrap();
         is_busy.await.unwrap();
         Self { go, answered }
@@ -74,7 +74,7 @@ fn enqueue<F: Future>(mut future: Pin<&mut F>) {
 async fn one_that_fails_leaves_its_neighbors_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
-    let writer = Writer::start(numbers(&path), 256).unwrap();
+    let writer = Writer::start(numbers(&path), 256, None).unwrap();
     let held = Held::hold(&writer).await;
     let mut first = pin!(writer.perform(insert(1)));
     let mut half = pin!(writer.perform(|db| {
@@ -99,7 +99,7 @@ async fn one_that_fails_leaves_its_neighbors_alone() {
 async fn what_waits_is_committed_together_up_to_the_limit() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
-    let writer = Writer::start(numbers(&path), 2).unwrap();
+    let writer = Writer::start(numbers(&path), 2, None).unwrap();
     let held = Held::hold(&writer).await;
     // Each looks, through a connection of its own, at what is durable when it is done.
     let look = |n| {
@@ -125,7 +125,7 @@ async fn what_waits_is_committed_together_up_to_the_limit() {
 async fn nobody_is_answered_before_the_commit() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
-    let writer = Writer::start(numbers(&path), 256).unwrap();
+    let writer = Writer::start(numbers(&path), 256, None).unwrap();
     for n in 0..200 {
         writer.perform(insert(n)).await.unwrap();
         assert_eq!(stored(&path).last(), Some(&n));
@@ -136,7 +136,7 @@ async fn nobody_is_answered_before_the_commit() {
 async fn a_group_that_is_given_up_fails_as_a_whole_and_the_next_one_works() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
-    let writer = Writer::start(numbers(&path), 256).unwrap();
+    let writer = Writer::start(numbers(&path), 256, None).unwrap();
     let held = Held::hold(&writer).await;
     let mut before = pin!(writer.perform(insert(1)));
     let mut culprit = pin!(writer.perform(|db| {
@@ -161,7 +161,7 @@ async fn a_group_that_is_given_up_fails_as_a_whole_and_the_next_one_works() {
 async fn a_group_that_meets_a_damaged_database_is_not_worth_trying_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
-    let writer = Writer::start(numbers(&path), 256).unwrap();
+    let writer = Writer::start(numbers(&path), 256, None).unwrap();
     let held = Held::hold(&writer).await;
     let mut innocent = pin!(writer.perform(insert(1)));
     let mut culprit = pin!(writer.perform(|db| {
@@ -190,7 +190,7 @@ async fn a_commit_that_fails_is_told_to_everybody_and_the_next_one_works() {
         )
         .unwrap();
     connection.pragma_update(None, "foreign_keys", true).unwrap();
-    let writer = Writer::start(connection, 256).unwrap();
+    let writer = Writer::start(connection, 256, None).unwrap();
     let held = Held::hold(&writer).await;
     let mut innocent = pin!(writer.perform(insert(1)));
     // Succeeds, and makes the commit fail: a deferred reference is looked at only then.
@@ -213,7 +213,7 @@ async fn a_commit_that_fails_is_told_to_everybody_and_the_next_one_works() {
 async fn a_full_queue_makes_callers_wait() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
-    let writer = Writer::start(numbers(&path), 256).unwrap();
+    let writer = Writer::start(numbers(&path), 256, None).unwrap();
     let held = Held::hold(&writer).await;
     let mut waiting = Vec::new();
     for n in 0..i64::try_from(QUEUE_CAPACITY).unwrap() {
@@ -238,7 +238,7 @@ async fn a_full_queue_makes_callers_wait() {
 async fn what_was_let_in_happens_though_its_caller_left() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
-    let writer = Writer::start(numbers(&path), 256).unwrap();
+    let writer = Writer::start(numbers(&path), 256, None).unwrap();
     let held = Held::hold(&writer).await;
     let mut left = Box::pin(writer.perform(insert(1)));
     enqueue(left.as_mut());
@@ -252,7 +252,7 @@ async fn what_was_let_in_happens_though_its_caller_left() {
 async fn dropping_the_writer_finishes_what_is_queued() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
-    let writer = Writer::start(numbers(&path), 8).unwrap();
+    let writer = Writer::start(numbers(&path), 8, None).unwrap();
     let held = Held::hold(&writer).await;
     for n in 0..100 {
         let mut left = Box::pin(writer.perform(insert(n)));
@@ -267,7 +267,7 @@ async fn dropping_the_writer_finishes_what_is_queued() {
 async fn a_panic_of_the_thread_is_told_and_nobody_hangs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.db");
-    let writer = Writer::start(numbers(&path), 256).unwrap();
+    let writer = Writer::start(numbers(&path), 256, None).unwrap();
     let held = Held::hold(&writer).await;
     let mut before = pin!(writer.perform(insert(1)));
     let mut panicking = pin!(writer.perform(|_| -> Result<()> { panic!("a defect") }));

@@ -1,5 +1,7 @@
 //! The commit: all of it or nothing, under the right fence, on the right end of the log.
 
+use std::sync::Arc;
+
 use ash_core::entry::Entry;
 use ash_core::number::{Fence, Owner, Seq};
 use ash_store::{Commit, MAX_ENTRY_BYTES, RunRecord, Store, StoreError, StoredSession};
@@ -11,7 +13,7 @@ use crate::support::{
 /// Everything of session 10 that a commit can change.
 #[derive(Debug, PartialEq)]
 struct Picture {
-    stored: StoredSession,
+    stored: Arc<StoredSession>,
     log: Vec<ash_core::session::LogEntry>,
     runs: Vec<RunRecord>,
     receipt: Option<ash_store::Receipt>,

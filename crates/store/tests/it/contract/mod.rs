@@ -36,6 +36,18 @@ macro_rules! contract {
                 }
             )+)+
         }
+
+        mod sqlite_alone {
+            $($(
+                #[tokio::test]
+                async fn $behavior() {
+                    let directory = tempfile::tempdir().unwrap();
+                    let path = directory.path().join("ash.db");
+                    let store = super::SqliteStore::open_alone(&path).unwrap();
+                    super::$group::$behavior(&store).await;
+                }
+            )+)+
+        }
     };
 }
 

@@ -16,7 +16,7 @@ pub(super) async fn a_new_session_comes_back_as_it_was_created(store: &dyn Store
     new.record.settings = settings("my title");
     assert_eq!(store.create_session(&new).await.unwrap(), Fence::new(1));
     let stored = store.session(&us(), session_id(10)).await.unwrap();
-    assert_eq!(stored, StoredSession { record: new.record, session: new.session });
+    assert_eq!(*stored, StoredSession { record: new.record, session: new.session });
     let log = store.events_after(session_id(10), Seq::ZERO, 9).await.unwrap();
     assert_eq!(log, new.entries);
 }
