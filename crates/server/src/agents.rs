@@ -161,7 +161,9 @@ impl Descriptions {
             memory_bytes: Some(bytes(asked.memory_mb.unwrap_or(self.memory_mb.get()))),
             cpu_percent: asked.cpu_percent.or(default.cpu_percent),
             pids: asked.pids.or(default.pids),
-            ..default
+            tmp_bytes: asked.tmp_mb.map_or(default.tmp_bytes, bytes),
+            open_files: asked.open_files.map_or(default.open_files, u64::from),
+            shm_bytes: default.shm_bytes,
         };
         Resources { limits, disk_bytes: Some(bytes(asked.disk_mb.unwrap_or(DISK_MB))) }
     }

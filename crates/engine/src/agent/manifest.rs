@@ -63,6 +63,12 @@ pub struct Limits {
     /// The workspace, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_mb: Option<u32>,
+    /// `/tmp`, in MiB. It is memory, and counts as that too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tmp_mb: Option<u32>,
+    /// Descriptors of one process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u32>,
     /// How long one run may take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn_timeout_ms: Option<u64>,
@@ -162,13 +168,7 @@ impl AshToml {
             }
         }
         in_range(&[Step::Key("prewarm")], self.prewarm, 0, Some(100))?;
-        let Limits { memory_mb, cpu_percent, pids, disk_mb, turn_timeout_ms } = &self.limits;
-        let limit = |key| [Step::Key("limits"), Step::Key(key)];
-        in_range(&limit("memory_mb"), *memory_mb, 16, None)?;
-        in_range(&limit("cpu_percent"), *cpu_percent, 1, Some(10_000))?;
-        in_range(&limit("pids"), *pids, 8, None)?;
-        in_range(&limit("disk_mb"), *disk_mb, 1, None)?;
-        in_range(&limit("turn_timeout_ms"), *turn_timeout_ms, 1000, None)
+        self.limits.check()
     }
 
     fn check_command(&self) -> Result<(), Fault> {
@@ -207,6 +207,20 @@ impl AshToml {
 }
 
 impl Limits {
+    /// Whether the values can be.
+    fn check(&self) -> Result<(), Fault> {
+        let Self { memory_mb, cpu_percent, pids, disk_mb, tmp_mb, open_files, turn_timeout_ms } =
+            self;
+        let limit = |key| [Step::Key("limits"), Step::Key(key)];
+        in_range(&limit("memory_mb"), *memory_mb, 16, None)?;
+        in_range(&limit("cpu_percent"), *cpu_percent, 1, Some(10_000))?;
+        in_range(&limit("pids"), *pids, 8, None)?;
+        in_range(&limit("disk_mb"), *disk_mb, 1, None)?;
+        in_range(&limit("tmp_mb"), *tmp_mb, 1, None)?;
+        in_range(&limit("open_files"), *open_files, 64, Some(1_048_576))?;
+        in_range(&limit("turn_timeout_ms"), *turn_timeout_ms, 1000, None)
+    }
+
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }

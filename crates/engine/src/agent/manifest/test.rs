@@ -12,6 +12,8 @@ memory_mb = 2048
 cpu_percent = 100
 pids = 256
 disk_mb = 4096
+tmp_mb = 64
+open_files = 1024
 turn_timeout_ms = 3600000
 "#;
 
@@ -30,6 +32,8 @@ fn everything_that_can_be_said_is_read() {
             cpu_percent: Some(100),
             pids: Some(256),
             disk_mb: Some(4096),
+            tmp_mb: Some(64),
+            open_files: Some(1024),
             turn_timeout_ms: Some(3_600_000),
         },
     };
@@ -76,6 +80,9 @@ fn what_is_wrong_is_told_with_its_line_and_the_reason() {
         ("limits.cpu_percent = 0", 1, 22, "must be 1 to 10000"),
         ("[limits]\npids = 7", 2, 8, "must be 8 or more"),
         ("[limits]\ndisk_mb = 0", 2, 11, "must be 1 or more"),
+        ("[limits]\ntmp_mb = 0", 2, 10, "tmp_mb is 0, and must be 1 or more"),
+        ("[limits]\nopen_files = 63", 2, 14, "open_files is 63, and must be 64 to 1048576"),
+        ("limits.open_files = 1048577", 1, 21, "must be 64 to 1048576"),
         ("[limits]\nturn_timeout_ms = 999", 2, 19, "must be 1000 or more"),
         ("[limits]\nmemory_mb = 99999999999", 2, 13, "expected u32"),
         ("prewarm = 101", 1, 11, "must be 0 to 100"),
@@ -111,6 +118,8 @@ fn the_edges_of_every_range_are_in_it() {
         format!("model = '{longest}'"),
         format!("egress = ['{label}.{label}.{label}.x']"),
         "limits = { memory_mb = 16, cpu_percent = 1, pids = 8, disk_mb = 1 }".to_owned(),
+        "limits = { tmp_mb = 1, open_files = 64 }".to_owned(),
+        "limits = { open_files = 1048576 }".to_owned(),
         "limits = { cpu_percent = 10000, turn_timeout_ms = 1000 }".to_owned(),
         "runtime = 'legacy'".to_owned(),
         "command = ['x']".to_owned(),

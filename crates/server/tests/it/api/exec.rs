@@ -1,10 +1,12 @@
 //! Commands beside the agent: only so many at once, and only where there is a sandbox.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::served::Served;
-use crate::world::until;
+use crate::world::{can_isolate, until};
 
 /// How many commands may run beside one agent.
 const PLACES: usize = 16;
@@ -63,5 +65,27 @@ async fn a_session_without_a_sandbox_runs_no_command() {
     client.delete(&of("")).await.ok();
     let answer = client.post(&of("/exec"), &command).await;
     assert_eq!(answer.status / 100, 4, "{answer:?}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_has_the_tmp_and_the_open_files_that_its_agent_asks_for() {
+    if !can_isolate() {
+        eprintln!("not tried: this machine has no sandboxes");
+        return;
+    }
+    let served = Served::start().await;
+    let client = &served.client;
+    let manifest = BASE64_STANDARD.encode("[limits]\ntmp_mb = 3\nopen_files = 321\n");
+    let files = json!([{ "path": "ash.toml", "content": manifest }]);
+    let agent = json!({ "name": "small", "systemPrompt": "You are tested.", "files": files });
+    client.post("/api/agents", &agent).await.ok();
+    let made = client.post("/api/sessions", &json!({ "agent": "small" })).await.ok();
+    let session = made["session"]["id"].as_str().unwrap();
+    let path = format!("/api/sessions/{session}/exec");
+    let command = "ulimit -n; head -c 9000000 /dev/zero > /tmp/large; stat -c %s /tmp/large";
+    let ran = client.post(&path, &json!({ "command": command })).await.ok();
+    assert_eq!(ran["stdout"], format!("321\n{}\n", 3 << 20), "{ran}");
+    assert!(ran["stderr"].as_str().unwrap().contains("No space left on device"), "{ran}");
     served.end().await;
 }
