@@ -4,7 +4,7 @@
 use ash_core::id::{RunId, SessionId, TenantId};
 use ash_core::number::Seq;
 use ash_core::refusal::Refusal;
-use ash_core::session::{Request, Sandbox, Status};
+use ash_core::session::{Request, Sandbox, Session, Status};
 use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::RunRecord;
 
@@ -88,6 +88,21 @@ impl Engine {
                 }
                 Err(Refusal::NotActive(now.status()).into())
             }
+        }
+    }
+
+    /// How strongly the sandbox that a session has is isolated; nothing, if it has none, or that is not
+    /// known.
+    pub fn isolation(&self, session: &Session) -> Option<&'static str> {
+        match session.sandbox() {
+            Sandbox::Live
+            | Sandbox::Freezing { .. }
+            | Sandbox::Frozen { .. }
+            | Sandbox::Thawing { .. } => self.shared.host.isolation(SandboxRef {
+                session: session.id(),
+                incarnation: session.incarnation(),
+            }),
+            Sandbox::None | Sandbox::Starting { .. } | Sandbox::Stopping { .. } => None,
         }
     }
 

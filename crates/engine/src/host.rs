@@ -137,6 +137,13 @@ pub trait SandboxHost: Send + Sync + 'static {
     /// alive; nothing, if there is none. Who owns the directory owns what is in it.
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError>;
 
+    /// How strongly a sandbox is isolated, in the word that `/health` has for it; nothing, if that is not
+    /// known.
+    fn isolation(&self, sandbox: SandboxRef) -> Option<&'static str> {
+        let _nothing_is_known = sandbox;
+        None
+    }
+
     /// Every sandbox that is alive on this host, frozen ones too.
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError>;
 }

@@ -65,6 +65,8 @@ pub(super) struct State {
     links: BTreeMap<SandboxRef, Link>,
     pub(super) children: BTreeMap<SandboxRef, ChildOfOurs>,
     egress: BTreeMap<SandboxRef, EgressGuard>,
+    /// How strongly those are isolated that somebody asked about.
+    isolation: BTreeMap<SandboxRef, Isolation>,
     /// Why those were ended that we ended.
     pub(super) reasons: BTreeMap<SandboxRef, Death>,
     /// Of each session, the incarnations that must not be started any more.
@@ -282,6 +284,10 @@ impl SandboxHost for BridgeHost {
         Ok(self.has_state(session).await?.then(|| self.0.files.workspace(session)))
     }
 
+    fn isolation(&self, sandbox: SandboxRef) -> Option<&'static str> {
+        self.0.isolation_of(sandbox).map(Isolation::as_str)
+    }
+
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError> {
         let attempted = "list sandboxes";
         let host = Arc::clone(&self.0);
@@ -418,6 +424,17 @@ impl Inner {
         state.egress.remove(&sandbox);
         state.children.remove(&sandbox);
         state.reasons.remove(&sandbox);
+        state.isolation.remove(&sandbox);
+    }
+
+    /// How strongly a sandbox is isolated, as whoever started it wrote down.
+    fn isolation_of(&self, sandbox: SandboxRef) -> Option<Isolation> {
+        if let Some(known) = self.state().isolation.get(&sandbox) {
+            return Some(*known);
+        }
+        let found = Started::read(&self.files.process(sandbox))?.isolation;
+        self.state().isolation.insert(sandbox, found);
+        Some(found)
     }
 
     /// Those that are connected.

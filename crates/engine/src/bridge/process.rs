@@ -30,6 +30,17 @@ pub(super) enum Isolation {
     Full,
 }
 
+impl Isolation {
+    /// The word that `/health` and sessions use.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Rootless => "rootless",
+            Self::Full => "full",
+        }
+    }
+}
+
 impl Started {
     /// Of a process that lives.
     pub(super) fn new(pid: u32, disk_bytes: Option<u64>, isolation: Isolation) -> io::Result<Self> {

@@ -117,7 +117,7 @@ pub struct Session {
     /// The last entry that is in the cloud.
     #[schema(required)]
     pub cloud_seq: Option<u64>,
-    /// What keeps its agent from the rest of the machine.
+    /// What keeps its sandbox from the rest of the machine, or would keep the one that it gets.
     pub isolation: String,
 }
 

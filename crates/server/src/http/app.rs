@@ -109,9 +109,10 @@ impl App {
         self.0.parts.isolation
     }
 
-    /// A session as the wire has it.
+    /// A session as the wire has it. One without a sandbox shows the isolation that it would get.
     pub(super) fn view(&self, stored: &StoredSession) -> crate::api::Session {
-        session_view(stored, self.isolation())
+        let its_own = self.engine().isolation(&stored.session);
+        session_view(stored, its_own.unwrap_or(self.isolation()))
     }
 
     pub(super) fn parts(&self) -> &AppParts {

@@ -8,7 +8,7 @@ use super::client::Client;
 use super::served::session;
 use super::spawned::Spawned;
 use super::streams::log;
-use crate::world::until;
+use crate::world::{can_isolate, until};
 
 /// Starts turns that go on until they are let go, and waits until all of them are in the middle.
 async fn running_turns(spawned: &Spawned, count: usize) -> Vec<String> {
@@ -85,5 +85,41 @@ async fn a_server_hands_over_and_nobody_is_refused() {
         1,
         "the first line is read by the test: {said}"
     );
+    spawned.end().await;
+}
+
+#[tokio::test]
+async fn a_session_shows_the_isolation_of_its_own_sandbox() {
+    if !can_isolate() {
+        eprintln!("not tried: this machine has no sandboxes");
+        return;
+    }
+    let mut spawned = Spawned::start().await;
+    let ours = spawned.client.get("/health").await.ok()["isolation"].clone();
+    let sessions = [session(&spawned.client).await, session(&spawned.client).await];
+    for session in &sessions {
+        let paused = format!("/api/sessions/{session}/pause");
+        let answer = spawned.client.post(&paused, &json!({})).await.ok();
+        assert_eq!(answer["session"]["isolation"], ours);
+    }
+    // As a server that could do no better, or could do better, would have left the first one.
+    let (ours, other) = match ours.as_str().unwrap() {
+        "full" => ("full", "rootless"),
+        tier => (tier, "full"),
+    };
+    let process = spawned.dir.path().join("data/run").join(&sessions[0]).join("1.process");
+    let written = std::fs::read_to_string(&process).unwrap();
+    std::fs::write(&process, written.replace(ours, other)).unwrap();
+    spawned.kill_and_restart();
+    let shown = async |session: &str, name: &str| {
+        let shown = spawned.client.get(&format!("/api/sessions/{session}")).await.ok();
+        shown["session"][name].clone()
+    };
+    assert_eq!(shown(&sessions[0], "activity").await, "frozen");
+    assert_eq!(shown(&sessions[0], "isolation").await, other);
+    assert_eq!(shown(&sessions[1], "isolation").await, ours);
+    // Without a sandbox it is the one that it would get.
+    spawned.client.delete(&format!("/api/sessions/{}", sessions[0])).await.ok();
+    assert_eq!(shown(&sessions[0], "isolation").await, ours);
     spawned.end().await;
 }
