@@ -3,8 +3,8 @@
 //! Bridges outlive the server that started them. What they need to be found again is in files
 //! (`files`): a host that starts over finds every live bridge by its locked spool.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -67,10 +67,19 @@ pub(super) struct State {
     egress: BTreeMap<SandboxRef, EgressGuard>,
     /// How strongly those are isolated that somebody asked about.
     isolation: BTreeMap<SandboxRef, Isolation>,
+    /// Those that are frozen, or about to be, because somebody wants it.
+    pub(super) frozen: BTreeSet<SandboxRef>,
     /// Why those were ended that we ended.
     pub(super) reasons: BTreeMap<SandboxRef, Death>,
     /// Of each session, the incarnations that must not be started any more.
     pub(super) stopped_through: BTreeMap<SessionId, Incarnation>,
+}
+
+impl State {
+    /// Whether somebody listens to a sandbox.
+    pub(super) fn is_connected(&self, sandbox: SandboxRef) -> bool {
+        self.links.contains_key(&sandbox)
+    }
 }
 
 /// A bridge that this process started.
@@ -96,6 +105,7 @@ impl BridgeHost {
         let files = Files::open(&options.data)?;
         let (state, tasks) = (Mutex::default(), Tasks::new());
         let host = Arc::new(Inner { files, options, state, tasks });
+        host.tasks.spawn(upkeep::thaw_forgotten(Arc::downgrade(&host)));
         if host.options.enclosure.sandboxing().is_some() {
             host.tasks.spawn(upkeep::clear_up(Arc::downgrade(&host)));
             host.tasks.spawn(upkeep::count_disk(Arc::downgrade(&host)));
@@ -425,6 +435,7 @@ impl Inner {
         state.children.remove(&sandbox);
         state.reasons.remove(&sandbox);
         state.isolation.remove(&sandbox);
+        state.frozen.remove(&sandbox);
     }
 
     /// How strongly a sandbox is isolated, as whoever started it wrote down.

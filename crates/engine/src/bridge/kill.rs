@@ -84,17 +84,26 @@ impl Inner {
     /// Stops every process of a sandbox where it is.
     pub(super) async fn freeze(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
         let bridge = self.live_bridge(sandbox, FREEZE)?;
-        match self.freezer(sandbox, FREEZE)? {
-            Some(cgroup) => blocking(FREEZE, move || cgroup.freeze()).await,
-            None => {
+        // Before it is: what is found frozen and is not in here is so by accident.
+        self.state().frozen.insert(sandbox);
+        let frozen = match self.freezer(sandbox, FREEZE) {
+            Ok(Some(cgroup)) => blocking(FREEZE, move || cgroup.freeze()).await,
+            Ok(None) => {
                 tree::signal_tree(bridge, Signal::STOP);
                 Ok(())
             }
+            Err(error) => Err(error),
+        };
+        if frozen.is_err() {
+            self.state().frozen.remove(&sandbox);
         }
+        frozen
     }
 
     /// Lets every process of a sandbox go on. One that was not frozen does so anyway.
     pub(super) async fn thaw(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
+        // Whatever becomes of this, nobody wants it frozen from here on.
+        self.state().frozen.remove(&sandbox);
         let bridge = self.live_bridge(sandbox, THAW)?;
         match self.freezer(sandbox, THAW)? {
             Some(cgroup) => blocking(THAW, move || cgroup.thaw()).await,
@@ -103,6 +112,35 @@ impl Inner {
                 Ok(())
             }
         }
+    }
+
+    /// Lets a sandbox go on that is frozen though nobody wants it: a freeze that was overtaken by a thaw,
+    /// or a thaw that was cut short. Says whether it had to. Blocks.
+    pub(super) fn thaw_if_forgotten(&self, sandbox: SandboxRef) -> Result<bool, HostError> {
+        let told = |error: io::Error| failed(THAW, error);
+        let freezer = self.freezer(sandbox, THAW)?;
+        let bridge = match freezer {
+            Some(_) => None,
+            None => Some(self.live_bridge(sandbox, THAW)?),
+        };
+        let is_frozen = match (&freezer, bridge) {
+            (Some(cgroup), _) => cgroup.is_to_be_frozen().map_err(told)?,
+            (None, bridge) => bridge.is_some_and(tree::is_stopped),
+        };
+        if !is_frozen {
+            return Ok(false);
+        }
+        // Held, so that nobody begins to freeze it in between.
+        let state = self.state();
+        if state.frozen.contains(&sandbox) || !state.is_connected(sandbox) {
+            return Ok(false);
+        }
+        match (freezer, bridge) {
+            (Some(cgroup), _) => cgroup.thaw().map_err(told)?,
+            (None, bridge) => bridge.into_iter().for_each(tree::wake_tree),
+        }
+        drop(state);
+        Ok(true)
     }
 
     fn freezer(

@@ -24,7 +24,7 @@ mod users;
 mod word;
 mod workspace;
 
-pub use ash_sandbox::{Check, Limits as SandboxLimits, Tier};
+pub use ash_sandbox::{Cgroup, Check, Limits as SandboxLimits, Tier};
 pub use bridges::BridgeHost;
 pub use enclosure::{Enclosure, NoSandbox, Sandboxing, cgroups_of};
 pub use options::{Agent, Describe, Egress, EgressGuard, HostOptions, Resources};

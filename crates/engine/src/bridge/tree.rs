@@ -86,6 +86,13 @@ fn parents() -> BTreeMap<u32, u32> {
     numbers.filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
 }
 
+/// Whether a process is stopped by a signal.
+pub(super) fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit_once(')').map(|(_, after)| after);
+    after_name.is_some_and(|after| after.trim_ascii_start().starts_with('T'))
+}
+
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name stands in parentheses and may hold anything, parentheses too.

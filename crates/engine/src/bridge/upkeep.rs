@@ -1,5 +1,5 @@
-//! What a host does beside what it is asked: it counts the disk that sandboxes use, and removes what
-//! dead ones left.
+//! What a host does beside what it is asked: it counts the disk that sandboxes use, thaws what is frozen by
+//! accident, and removes what dead ones left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,6 +23,28 @@ use crate::host::SandboxRef;
 pub(super) async fn clear_up(host: Weak<Inner>) {
     if let Some(host) = host.upgrade() {
         let _done = tokio::task::spawn_blocking(move || host.remove_leftovers()).await;
+    }
+}
+
+/// Between two looks for what is frozen by accident.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Thaws sandboxes that are listened to and frozen though nobody wants it, for as long as there is a host.
+/// One that nobody listens to is thawed when it is attached to.
+pub(super) async fn thaw_forgotten(host: Weak<Inner>) {
+    loop {
+        sleep(LOOK).await;
+        let Some(host) = host.upgrade() else { return };
+        let looked = tokio::task::spawn_blocking(move || {
+            for sandbox in host.connected() {
+                // One that is gone meanwhile is not frozen either.
+                if let Ok(true) = host.thaw_if_forgotten(sandbox) {
+                    let session = sandbox.session;
+                    tracing::warn!(session.id = %session, "session {session} was frozen by accident and goes on");
+                }
+            }
+        });
+        let _done = looked.await;
     }
 }
 

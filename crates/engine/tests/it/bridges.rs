@@ -35,6 +35,8 @@ use async_trait::async_trait;
 
 use crate::support::{create, prompt, tenant};
 
+mod stuck;
+
 /// What every one of them begins with: the heading, and how to speak.
 const PRELUDE: &str = r#"
 import ctypes, json, os, socket, sys, time

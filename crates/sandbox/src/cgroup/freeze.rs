@@ -66,6 +66,19 @@ impl Cgroup {
         }
     }
 
+    /// Whether somebody had its processes stopped, also if not all of them are yet.
+    pub fn is_to_be_frozen(&self) -> io::Result<bool> {
+        let (path, running) = if let Some(dir) = self.dirs.get(&Role::Unified) {
+            (dir.join("cgroup.freeze"), "0")
+        } else if let Some(dir) = self.dirs.get(&Role::Freezer) {
+            (dir.join("freezer.state"), "THAWED")
+        } else {
+            return Ok(false);
+        };
+        let state = fs::read_to_string(&path).map_err(|error| named(&path, &error))?;
+        Ok(state.trim() != running)
+    }
+
     /// Kills every process, frozen or not, and returns when there is none.
     pub fn kill(&self) -> io::Result<()> {
         let at_once = self.dirs.get(&Role::Unified).map(|dir| dir.join("cgroup.kill"));

@@ -159,3 +159,26 @@ async fn a_server_removes_the_cgroups_of_sandboxes_that_died_without_one() {
     until("it is removed", || left().iter().all(|name| !name.starts_with("00000000"))).await;
     world.end().await;
 }
+
+#[tokio::test]
+async fn nothing_stays_frozen_by_accident_and_what_is_meant_to_be_does() {
+    let Some(world) = World::sandboxed(Resources::default()).await else { return };
+    let (by_accident, on_purpose) = (world.session().await, world.session().await);
+    world.engine.pause(&tenant(), on_purpose, IfRunning::Freeze).await.unwrap();
+    let meant = world.sandbox(on_purpose).await;
+    if !world.cgroup(meant).is_some_and(|cgroup| cgroup.abilities().freeze) {
+        eprintln!("not tried: nothing is frozen by its cgroup here");
+        return world.end().await;
+    }
+    until("it is frozen", || world.is_frozen(meant)).await;
+    let forgotten = world.sandbox(by_accident).await;
+    world.cgroup(forgotten).unwrap().freeze().unwrap();
+    until("it is thawed", || !world.is_frozen(forgotten)).await;
+    let turn = world.say(by_accident, "Go on.\n/bash echo still here\n/results").await;
+    assert!(turn.text().contains("still here"), "{}", turn.text());
+    assert!(world.is_frozen(meant), "it was looked at too, and is paused");
+    world.engine.resume(&tenant(), on_purpose, RequireState::No).await.unwrap();
+    let turn = world.say(on_purpose, "Go on.\n/bash echo here too\n/results").await;
+    assert!(turn.text().contains("here too"), "{}", turn.text());
+    world.end().await;
+}

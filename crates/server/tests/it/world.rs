@@ -14,7 +14,9 @@ use ash_core::policy::Policy;
 use ash_core::run::RunStatus;
 use ash_core::session::{IfBusy, LogEntry, Wake};
 use ash_core::time::Clock as _;
-use ash_engine::bridge::{Agent, BridgeHost, Enclosure, HostOptions, Resources, Sandboxing, Users};
+use ash_engine::bridge::{
+    Agent, BridgeHost, Cgroup, Enclosure, HostOptions, Resources, Sandboxing, Users,
+};
 use ash_engine::host::SandboxRef;
 use ash_engine::{
     Accepted, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost as _,
@@ -192,10 +194,14 @@ impl World {
 
     /// Whether a sandbox is frozen by its cgroup.
     pub(crate) fn is_frozen(&self, sandbox: SandboxRef) -> bool {
-        let Enclosure::Sandbox(sandboxing) = &self.enclosure else { return false };
+        self.cgroup(sandbox).is_some_and(|cgroup| cgroup.is_frozen().unwrap())
+    }
+
+    /// The cgroup of a sandbox, if it has one.
+    pub(crate) fn cgroup(&self, sandbox: SandboxRef) -> Option<Cgroup> {
+        let Enclosure::Sandbox(sandboxing) = &self.enclosure else { return None };
         let name = format!("{}-{}", sandbox.session, sandbox.incarnation.get());
-        let cgroup = sandboxing.cgroups.open(&name).unwrap();
-        cgroup.is_some_and(|cgroup| cgroup.is_frozen().unwrap())
+        sandboxing.cgroups.open(&name).unwrap()
     }
 
     /// Kills the session's bridge with -9.
