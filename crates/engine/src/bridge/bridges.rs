@@ -26,7 +26,7 @@ use super::connection::{ConnectError, Connection, Question};
 use super::enclosure::Enclosure;
 use super::files::{Files, Life};
 use super::options::{EgressGuard, HostOptions};
-use super::process::{Isolation, Started};
+use super::process::{Isolation, Process, Started};
 use super::pump::Pump;
 use super::report::Understanding;
 use super::word::{done, failed, frame_of, start_failed, unexpected};
@@ -85,7 +85,7 @@ impl State {
 /// A bridge that this process started.
 #[derive(Clone)]
 pub(super) struct ChildOfOurs {
-    pub(super) pid: Option<u32>,
+    pub(super) process: Option<Process>,
     /// How it ended, once it has.
     pub(super) death: watch::Receiver<Option<Death>>,
     /// How many of its processes had been killed for their memory when it was last seen alive.
@@ -142,7 +142,7 @@ impl BridgeHost {
     /// The process number of a sandbox's bridge, if it is alive.
     pub fn bridge_of(&self, sandbox: SandboxRef) -> Option<u32> {
         match self.0.files.life(sandbox) {
-            Ok(Life::Alive(told)) => self.0.process_of(sandbox, told),
+            Ok(Life::Alive(told)) => self.0.process_of(sandbox, told).map(|process| process.pid),
             Ok(Life::Dead | Life::Unborn) | Err(_) => None,
         }
     }
@@ -384,14 +384,14 @@ impl Inner {
             return Ok(());
         }
         // One that cannot be found can still be talked to: its end is noticed by its connection.
-        let Some(pid) = self.process_of(sandbox, told) else { return Ok(()) };
+        let Some(process) = self.process_of(sandbox, told) else { return Ok(()) };
         let cgroup = match self.options.enclosure.sandboxing() {
             Some(sandboxing) => sandboxing.cgroup(sandbox),
             None => Ok(None),
         };
         let cgroup = cgroup.map_err(|error| failed(attempted, error))?;
-        if let Some(pidfd) = tree::handle_of(pid) {
-            self.watch(sandbox, pid, pidfd, cgroup);
+        if let Some(pidfd) = process.handle() {
+            self.watch(sandbox, Some(process), pidfd, cgroup);
         }
         Ok(())
     }
@@ -407,17 +407,20 @@ impl Inner {
     }
 
     /// The process of a bridge that is alive: our own child, or what its spool says.
-    pub(super) fn process_of(&self, sandbox: SandboxRef, told: Option<u32>) -> Option<u32> {
+    pub(super) fn process_of(&self, sandbox: SandboxRef, told: Option<u32>) -> Option<Process> {
         let child = self.state().children.get(&sandbox).cloned();
         let living = child.filter(|child| child.death.borrow().is_none());
-        if let Some(pid) = living.and_then(|child| child.pid) {
-            return Some(pid);
+        if let Some(process) = living.and_then(|child| child.process) {
+            return Some(process);
         }
         match (Started::read(&self.files.process(sandbox)), &self.options.enclosure) {
-            (Some(started), _) => started.is_there().then_some(started.pid),
+            (Some(started), _) => Some(started.process()).filter(|process| process.is_there()),
             // What it says itself is not believed of one in a sandbox.
             (None, Enclosure::Sandbox(_)) => None,
-            (None, Enclosure::Nothing) => told.filter(|&pid| self.is_bridge(pid)),
+            // Looked at before its name is: whoever has the number later is another.
+            (None, Enclosure::Nothing) => {
+                told.and_then(Process::of).filter(|process| self.is_bridge(process.pid))
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use ash_sandbox::Cgroup;
 use super::bridges::Inner;
 use super::enclosure::Sandboxing;
 use super::files::Life;
+use super::process::Process;
 use super::tree;
 use super::word::failed;
 use crate::host::{HostError, SandboxRef};
@@ -71,9 +72,9 @@ impl Inner {
             cgroup.kill()?;
         }
         if let Life::Alive(told) = self.files.life(sandbox)? {
-            if let Some(pid) = self.process_of(sandbox, told) {
+            if let Some(process) = self.process_of(sandbox, told) {
                 // With nothing around it, also what is below.
-                tree::signal_tree(pid, Signal::KILL);
+                tree::signal_tree(process, Signal::KILL);
             }
             return Ok(false);
         }
@@ -160,7 +161,7 @@ impl Inner {
     fn kill_round(&self, sandbox: SandboxRef, signal: Signal) -> io::Result<bool> {
         if let Life::Alive(told) = self.files.life(sandbox)? {
             match self.process_of(sandbox, told) {
-                Some(pid) => tree::signal_tree(pid, Signal::KILL),
+                Some(process) => tree::signal_tree(process, Signal::KILL),
                 // It is just coming up, or just going, or it is no bridge at all.
                 None => drop(self.signal_strays(sandbox, signal)?),
             }
@@ -179,8 +180,8 @@ impl Inner {
                 return Ok(true);
             }
         }
-        for &stray in &strays {
-            tree::send(stray, signal);
+        for stray in &strays {
+            stray.send(signal);
         }
         Ok(strays.is_empty())
     }
@@ -189,7 +190,7 @@ impl Inner {
         &self,
         sandbox: SandboxRef,
         attempted: &'static str,
-    ) -> Result<u32, HostError> {
+    ) -> Result<Process, HostError> {
         match self.files.life(sandbox).map_err(|error| failed(attempted, error))? {
             Life::Alive(told) => {
                 self.process_of(sandbox, told).ok_or_else(|| failed(attempted, "it is not found"))

@@ -25,7 +25,7 @@ use super::connection::{ConnectError, Connection};
 use super::enclosure::{Opening, Sandboxing, end_of};
 use super::files::{Begin, Life};
 use super::options::{Agent, Resources};
-use super::process::Started;
+use super::process::{Process, Started};
 use super::word::{death_by, done, failed, is_harmless, start_failed};
 use super::workspace;
 use crate::host::{HostError, Reporter, SandboxRef, Start};
@@ -187,7 +187,8 @@ impl Inner {
             language: self.options.environment.get("LANG").map(String::as_str),
         };
         let (launched, cgroup) = sandboxing.start(sandbox, opening)?;
-        self.watch(sandbox, launched.pid, launched.pidfd, cgroup);
+        // Its number is its own until its end was noticed, by the one who watches it.
+        self.watch(sandbox, Process::of(launched.pid), launched.pidfd, cgroup);
         self.write_down(sandbox, launched.pid, resources.disk_bytes);
         Ok(())
     }
@@ -205,14 +206,14 @@ impl Inner {
     pub(super) fn watch(
         self: &Arc<Self>,
         sandbox: SandboxRef,
-        pid: u32,
+        process: Option<Process>,
         pidfd: OwnedFd,
         cgroup: Option<Cgroup>,
     ) {
         let ooms = cgroup.as_ref().and_then(Cgroup::oom_kills).unwrap_or_default();
         let ooms = Arc::new(AtomicU64::new(ooms));
         let (exit, death) = watch::channel(None);
-        let child = ChildOfOurs { pid: Some(pid), death, ooms: Arc::clone(&ooms) };
+        let child = ChildOfOurs { process, death, ooms: Arc::clone(&ooms) };
         self.state().children.insert(sandbox, child);
         self.tasks.spawn(async move {
             let _nobody_asks = exit.send(Some(end_of(pidfd, cgroup, ooms).await));
@@ -241,7 +242,10 @@ impl Inner {
             })?;
         let (exit, death) = watch::channel(None);
         let ooms = Arc::default();
-        state.children.insert(sandbox, ChildOfOurs { pid: child.id(), death, ooms });
+        state.children.insert(
+            sandbox,
+            ChildOfOurs { process: child.id().and_then(Process::of), death, ooms },
+        );
         if let Some(pid) = child.id() {
             self.write_down(sandbox, pid, None);
         }

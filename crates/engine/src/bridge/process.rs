@@ -3,8 +3,11 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 /// What is written down of a sandbox that was started.
@@ -45,7 +48,8 @@ impl Started {
     /// Of a process that lives.
     pub(super) fn new(pid: u32, disk_bytes: Option<u64>, isolation: Isolation) -> io::Result<Self> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it has ended already");
-        Ok(Self { pid, began: beginning_of(pid).ok_or_else(gone)?, disk_bytes, isolation })
+        let Process { pid, began } = Process::of(pid).ok_or_else(gone)?;
+        Ok(Self { pid, began, disk_bytes, isolation })
     }
 
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
@@ -57,19 +61,86 @@ impl Started {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 
-    /// Whether the process is still the one that was started.
-    pub(super) fn is_there(&self) -> bool {
-        beginning_of(self.pid) == Some(self.began)
+    /// The process that was started.
+    pub(super) fn process(&self) -> Process {
+        Process { pid: self.pid, began: self.began }
     }
 }
 
-/// When a process began, in ticks since the machine did.
-fn beginning_of(pid: u32) -> Option<u64> {
-    const FIELDS_BEFORE: usize = 19;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything, parentheses too.
-    let after_name = stat.rsplit_once(')')?.1;
-    after_name.split_ascii_whitespace().nth(FIELDS_BEFORE)?.parse().ok()
+/// A process: another one that has its number later is not it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    began: u64,
+}
+
+impl Process {
+    /// The one that has a number now.
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        Some(Self { pid, began: Stat::of(pid)?.began })
+    }
+
+    /// Whether it has not ended, or at least keeps its number.
+    pub(super) fn is_there(self) -> bool {
+        Stat::of(self.pid).is_some_and(|now| now.began == self.began)
+    }
+
+    /// A handle of it, to which nobody else ever answers.
+    pub(super) fn handle(self) -> Option<OwnedFd> {
+        let opened = pidfd_open(self.raw()?, PidfdFlags::NONBLOCK).ok()?;
+        // Asked after it was opened: whoever has the number now had it then.
+        self.is_there().then_some(opened)
+    }
+
+    /// Sends it a signal, and nobody who has its number since.
+    pub(super) fn send(self, signal: Signal) {
+        let Some(pid) = self.raw() else { return };
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        if !self.is_there() {
+            return;
+        }
+        // It may have ended by itself meanwhile.
+        let _gone = match handle {
+            Ok(handle) => pidfd_send_signal(handle, signal),
+            Err(Errno::SRCH) => Ok(()),
+            // An old kernel has no handles; what is left of the risk is a moment.
+            Err(_) => kill_process(pid, signal),
+        };
+    }
+
+    fn raw(self) -> Option<Pid> {
+        i32::try_from(self.pid).ok().and_then(Pid::from_raw)
+    }
+}
+
+/// What the machine says about a process.
+pub(super) struct Stat {
+    /// What it does, in one letter.
+    pub(super) state: char,
+    pub(super) parent: u32,
+    /// When it began, in ticks since the machine did.
+    began: u64,
+}
+
+impl Stat {
+    /// Of whoever has this number now.
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        // Between the parent and the beginning.
+        const FIELDS_BETWEEN: usize = 17;
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let stat = String::from_utf8_lossy(&stat);
+        // The name stands in parentheses and may hold anything, parentheses too.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let parent = fields.next()?.parse().ok()?;
+        let began = fields.nth(FIELDS_BETWEEN)?.parse().ok()?;
+        Some(Self { state, parent, began })
+    }
+
+    /// The process that this was said about.
+    pub(super) fn process(&self, pid: u32) -> Process {
+        Process { pid, began: self.began }
+    }
 }
 
 #[cfg(test)]
@@ -84,13 +155,28 @@ mod test {
         ours.write(&path).unwrap();
         let read = Started::read(&path).unwrap();
         assert_eq!(read, ours);
-        assert!(read.is_there());
-        assert!(
-            !Started { began: ours.began + 1, ..ours }.is_there(),
-            "another one has its number"
-        );
+        assert!(read.process().is_there());
+        let another = Started { began: ours.began + 1, ..ours };
+        assert!(!another.process().is_there(), "another one has its number");
         assert!(Started::new(u32::MAX, None, Isolation::None).is_err());
         fs::write(&path, "{\"pid\":1").unwrap();
         assert_eq!(Started::read(&path), None);
+    }
+    #[test]
+    fn a_signal_reaches_the_process_it_is_for_and_none_that_has_its_number() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let process = Process::of(child.id()).unwrap();
+        let earlier = Process { began: process.began - 1, ..process };
+        assert!(earlier.handle().is_none());
+        earlier.send(Signal::KILL);
+        // A signal that was sent would have ended it before this one is seen to have stopped it.
+        process.send(Signal::STOP);
+        while Stat::of(child.id()).unwrap().state != 'T' {
+            std::thread::yield_now();
+        }
+        assert!(process.handle().is_some());
+        process.send(Signal::KILL);
+        assert!(!child.wait().unwrap().success());
+        process.send(Signal::KILL);
     }
 }

@@ -127,7 +127,8 @@ impl Inner {
         let processes = match cgroup {
             Some(Ok(Some(cgroup))) => cgroup.processes().unwrap_or_default(),
             Some(Ok(None) | Err(_)) | None => {
-                self.process_of(sandbox, None).map(tree::descendants).unwrap_or_default()
+                let all = self.process_of(sandbox, None).map(tree::descendants).unwrap_or_default();
+                all.into_iter().map(|process| process.pid).collect()
             }
         };
         named.saturating_add(disk::unnamed(&workspace, &processes).unwrap_or_default()) > most
