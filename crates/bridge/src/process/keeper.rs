@@ -5,9 +5,10 @@
 //! is the end of the process; the other one hears the bridge. Killing needs no agreement between
 //! the two: one kills for as long as it finds anybody, the other notices that nobody is left.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::process::{Signal, WaitOptions, WaitStatus};
+use rustix::process::{DumpableBehavior, Signal, WaitOptions, WaitStatus, set_dumpable_behavior};
 
 use super::wire::{self, Asked, Handover, Order, Said};
 use super::{become_reaper, tree};
@@ -32,14 +33,20 @@ const KEEPER_OOM_SCORE: u16 = 400;
 
 /// The main function of `ash-bridge keep`, whose standard input is the socket to the bridge.
 pub fn keep() -> ExitCode {
+    // Opened now: it is not ours to open once nobody may look into us.
+    let oom_score = File::options().write(true).open("/proc/self/oom_score_adj");
+    // What the agent runs must not read our memory or take our descriptors. What we execute has its own.
+    if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
+        return ExitCode::FAILURE;
+    }
     let Ok(socket) = rustix::stdio::stdin().try_clone_to_owned() else { return ExitCode::FAILURE };
     let socket = UnixStream::from(socket);
     let Ok((order, handover)) = wire::take_over(&socket) else { return ExitCode::FAILURE };
     let Handover { streams, drains } = handover;
     // Where it is refused, the kernel chooses as it likes.
-    let _as_it_was = set_oom_score(COMMAND_OOM_SCORE);
+    let _as_it_was = set_oom_score(&oom_score, COMMAND_OOM_SCORE);
     let started = become_reaper().and_then(|()| start(order, streams));
-    let _as_it_was = set_oom_score(KEEPER_OOM_SCORE);
+    let _as_it_was = set_oom_score(&oom_score, KEEPER_OOM_SCORE);
     let main = match started {
         Ok(main) => main,
         Err(error) => {
@@ -56,8 +63,11 @@ pub fn keep() -> ExitCode {
 }
 
 /// Sets it for this process, and for what it starts from now on.
-fn set_oom_score(score: u16) -> io::Result<()> {
-    fs::write("/proc/self/oom_score_adj", score.to_string())
+fn set_oom_score(file: &io::Result<File>, score: u16) -> io::Result<()> {
+    match file {
+        Ok(file) => file.write_all_at(score.to_string().as_bytes(), 0),
+        Err(error) => Err(error.kind().into()),
+    }
 }
 
 fn start(order: Order, streams: [OwnedFd; 3]) -> io::Result<i32> {

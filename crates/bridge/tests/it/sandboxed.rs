@@ -216,6 +216,35 @@ fn an_agent_reaches_neither_the_memory_nor_the_descriptors_of_its_bridge() {
     assert_eq!(ash_sandbox::wait(bridge.launched.pidfd.as_fd()).unwrap(), None);
 }
 
+#[test]
+fn an_agent_reaches_neither_the_memory_nor_the_descriptors_of_a_keeper() {
+    let mut bridge = Sandboxed::start();
+    // The keeper of a command is its parent.
+    let keeper = bridge.exec("cat /proc/$PPID/comm; ps -o args= -p $PPID", 30_000);
+    assert!(keeper.stdout.contains("keep"), "{keeper:?}");
+    for attempt in [
+        "cat /proc/$PPID/environ",
+        "ls /proc/$PPID/fd/",
+        "cat /proc/$PPID/fd/0",
+        "readlink /proc/$PPID/exe",
+        "head -c 1 /proc/$PPID/mem",
+        "cat /proc/$PPID/maps",
+        "readlink /proc/$PPID/cwd",
+        "ls /proc/$PPID/root/",
+        "cat /proc/$PPID/io",
+        "echo 0 > /proc/$PPID/oom_score_adj",
+    ] {
+        let result = bridge.exec(attempt, 30_000);
+        assert_eq!(result.stdout, "", "{attempt}: {result:?}");
+        assert_ne!(result.end, ExecEnd::Exited(0), "{attempt}: {result:?}");
+    }
+    // What it has started is its own again, and the keeper has its place before the bridge.
+    let own = "readlink /proc/self/exe; head -c 1 /proc/self/environ > /dev/null && echo mine; \
+        cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj";
+    let result = bridge.exec(own, 30_000);
+    assert!(result.stdout.ends_with("\nmine\n500\n400\n"), "{result:?}");
+}
+
 /// What is said of a command during which memory ran out.
 const SENTENCE: &str =
     "[a process was killed while this command ran, because the sandbox ran out of memory]\n";
