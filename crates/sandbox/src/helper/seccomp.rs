@@ -2,7 +2,7 @@
 //!
 //! A list of what is denied: an agent runs compilers, runtimes and databases, and needs nearly all the
 //! rest. Denied is what changes namespaces and mounts, what reads or steers other processes, what has
-//! been a way out of sandboxes, and every kind of socket but local ones and those of the internet.
+//! been a way out of sandboxes, and every kind of socket but local ones, TCP and UDP.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -109,6 +109,15 @@ const LISTNS: i64 = 470;
 /// What a socket may be of.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
+/// What a socket may be like; in the last one messages stay whole, which local ones alone can do. Two flags
+/// stand in the same number.
+const KINDS: [i32; 3] = [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_SEQPACKET];
+const KIND_MASK: u64 = 0xf;
+
+/// What a socket of the internet may speak. Others have been ways out of sandboxes, and whoever would
+/// rather have MPTCP, as programs in Go do, is content with TCP when it is refused.
+const PROTOCOLS: [i32; 3] = [libc::IPPROTO_IP, libc::IPPROTO_TCP, libc::IPPROTO_UDP];
+
 /// Typing into a terminal for somebody else, the same for consoles, and having the kernel load a
 /// discipline for a line.
 const TIOCSTI: u64 = 0x5412;
@@ -151,12 +160,8 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         SeccompRule::new(vec![condition(0, SeccompCmpOp::MaskedEq(flag), flag)?])
     });
     rules.insert(libc::SYS_clone, of_namespaces.collect::<Result<_, _>>()?);
-    for number in [libc::SYS_socket, libc::SYS_socketpair] {
-        let other = FAMILIES
-            .iter()
-            .map(|family| condition(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned())));
-        rules.insert(number, vec![SeccompRule::new(other.collect::<Result<_, _>>()?)?]);
-    }
+    rules.insert(libc::SYS_socket, sockets_denied()?);
+    rules.insert(libc::SYS_socketpair, sockets_denied()?);
     let of_terminals = [TIOCSTI, TIOCLINUX, TIOCSETD]
         .map(|request| SeccompRule::new(vec![condition(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, of_terminals.into_iter().collect::<Result<_, _>>()?);
@@ -171,6 +176,29 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let mut program = not_there();
     program.extend(BpfProgram::try_from(filter)?);
     Ok(program)
+}
+
+/// Every socket but the usual ones: of another family, of another kind, of another protocol.
+fn sockets_denied() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let number = |of: i32| u64::from(of.cast_unsigned());
+    let of_family = |family| condition(0, SeccompCmpOp::Eq, number(family));
+    let of_kind = |kind| condition(1, SeccompCmpOp::MaskedEq(KIND_MASK), kind);
+    let other = FAMILIES.iter().map(|&family| condition(0, SeccompCmpOp::Ne, number(family)));
+    let mut denied = vec![SeccompRule::new(other.collect::<Result<_, _>>()?)?];
+    let usual = KINDS.map(number);
+    for kind in (0..=KIND_MASK).filter(|kind| !usual.contains(kind)) {
+        denied.push(SeccompRule::new(vec![of_kind(kind)?])?);
+    }
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let kind = of_kind(number(libc::SOCK_SEQPACKET))?;
+        denied.push(SeccompRule::new(vec![of_family(family)?, kind])?);
+        let mut other = vec![of_family(family)?];
+        for protocol in PROTOCOLS {
+            other.push(condition(2, SeccompCmpOp::Ne, number(protocol))?);
+        }
+        denied.push(SeccompRule::new(other)?);
+    }
+    Ok(denied)
 }
 
 /// The kernel reads 32 bits of each of these arguments, so no more may be compared.

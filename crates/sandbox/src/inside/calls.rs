@@ -73,6 +73,44 @@ const FAMILIES: [(&str, i32); 9] = [
     ("AF_CAN", libc::AF_CAN),
 ];
 
+// Not in the crate that names the others.
+const SOCK_PACKET: i32 = 10;
+const IPPROTO_SMC: i32 = 256;
+
+/// Of families that are allowed, what is not usual: a kind or a protocol.
+const UNUSUAL: [(i32, i32, i32); 17] = [
+    (libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP),
+    (libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_RAW),
+    (libc::AF_INET6, libc::SOCK_RAW, libc::IPPROTO_ICMPV6),
+    (libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP),
+    (libc::AF_INET6, libc::SOCK_DGRAM, libc::IPPROTO_ICMPV6),
+    (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP),
+    (libc::AF_INET, libc::SOCK_SEQPACKET, libc::IPPROTO_SCTP),
+    (libc::AF_INET6, libc::SOCK_SEQPACKET, 0),
+    (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP),
+    (libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, libc::IPPROTO_MPTCP),
+    (libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_UDPLITE),
+    (libc::AF_INET, libc::SOCK_DCCP, libc::IPPROTO_DCCP),
+    (libc::AF_INET, libc::SOCK_STREAM, IPPROTO_SMC),
+    (libc::AF_INET, SOCK_PACKET, 0),
+    (libc::AF_UNIX, libc::SOCK_RAW, 0),
+    (libc::AF_UNIX, libc::SOCK_RDM, 0),
+    (libc::AF_UNIX, 0, 0),
+];
+
+/// What programs of all kinds need.
+const USUAL: [(i32, i32, i32); 9] = [
+    (libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0),
+    (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_TCP),
+    (libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::IPPROTO_UDP),
+    (libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_TCP),
+    (libc::AF_INET6, libc::SOCK_DGRAM, 0),
+    (libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0),
+    (libc::AF_UNIX, libc::SOCK_DGRAM, 0),
+    (libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK, 0),
+    (libc::AF_UNIX, libc::SOCK_STREAM, libc::AF_UNIX),
+];
+
 pub(super) fn checks() -> Vec<Check> {
     let denied = &[libc::EPERM];
     let mut checks: Vec<Check> = REFUSED
@@ -88,8 +126,21 @@ pub(super) fn checks() -> Vec<Check> {
             checks.push(Check::refused_with(&format!("13 socket({name}, {kind})"), made, denied));
         }
     }
-    let raw = attempt(libc::SYS_socket, [libc::AF_INET.into(), libc::SOCK_RAW.into(), 1, 0, 0]);
-    checks.push(Check::refused_with("13 socket(AF_INET, raw)", raw, denied));
+    for (family, kind, protocol) in UNUSUAL {
+        let made = attempt(libc::SYS_socket, [family.into(), kind.into(), protocol.into(), 0, 0]);
+        let name = format!("13 socket({family}, {kind:#x}, {protocol})");
+        checks.push(Check::refused_with(&name, made, denied));
+    }
+    for (family, kind, protocol) in USUAL {
+        let made = attempt(libc::SYS_socket, [family.into(), kind.into(), protocol.into(), 0, 0]);
+        let name = format!("use socket({family}, {kind:#x}, {protocol})");
+        // Where the machine has no such family, the sandbox is not to blame.
+        let made = match made {
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(0),
+            made => made,
+        };
+        checks.push(Check::works(&name, made));
+    }
     for flag in [
         libc::CLONE_NEWUSER,
         libc::CLONE_NEWNS,
