@@ -9,10 +9,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ash_store::sqlite::SqliteStore;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Hint;
 use super::output::{note, print};
+use crate::beside;
 use crate::config::{Config, ServeFlags};
 use crate::serve::Server;
 
@@ -26,11 +28,26 @@ use crate::serve::Server;
 pub(super) struct Args {
     #[command(flatten)]
     flags: ServeFlags,
+    /// Only say whether this program could serve so: asked by a server before it hands over to it
+    #[arg(long, hide = true)]
+    check: bool,
 }
+
+/// The same, as it is asked.
+const CHECK: &str = "--check";
+
+/// How long the next program, and its bridge, may take to say whether they are of use.
+const CHECK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How much is passed on of what a program says that is of no use.
+const MAX_COMPLAINT_CHARS: usize = 500;
 
 pub(super) fn run(args: &Args, environment: BTreeMap<String, String>) -> anyhow::Result<()> {
     let config = Config::load(&args.flags, &environment, args.flags.config.as_deref())
         .context("could not use the configuration")?;
+    if args.check {
+        return check(&config);
+    }
     allow_many_connections();
     bury_the_dead();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -64,7 +81,7 @@ async fn serve(
                     note("shutting down; again to end everything");
                     break;
                 }
-                Told::HandOver => match version_of(program).await {
+                Told::HandOver => match ask_the_next(program).await {
                     Ok(version) => {
                         note(&format!("handing over to {version}"));
                         return Ok(Some(server.hand_over(patience).await));
@@ -93,19 +110,44 @@ async fn serve(
     Ok(None)
 }
 
-/// Whether there is a program to hand over to.
-async fn version_of(program: &Path) -> anyhow::Result<String> {
+/// Says what this program is, if it could serve: the configuration is read already, and nothing is changed.
+fn check(config: &Config) -> anyhow::Result<()> {
+    let path = config.database_path();
+    SqliteStore::can_open(&path)
+        .with_context(|| format!("could not open the database {}", path.display()))?;
+    let bridge = beside::bridge().context("could not find the bridge")?;
+    let shown = bridge.display();
+    let asked = std::process::Command::new(&bridge).arg("--version").stdin(Stdio::null()).output();
+    let output = asked.with_context(|| format!("{shown} cannot be run"))?;
+    let says = String::from_utf8_lossy(&output.stdout);
+    let is_one = output.status.success() && says.starts_with("ash-bridge ");
+    anyhow::ensure!(is_one, "{shown} does not say that it is a bridge");
+    print(concat!("ash ", env!("CARGO_PKG_VERSION"), "\n"))
+}
+
+/// Asks the program that lies in the place of this one now whether it could serve with the same arguments,
+/// and which one it is.
+async fn ask_the_next(program: &Path) -> anyhow::Result<String> {
     let shown = program.display();
     let asked = tokio::process::Command::new(program)
-        .arg("--version")
+        .args(std::env::args_os().skip(1))
+        .arg(CHECK)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(Duration::from_secs(5), asked).await;
+    let output = tokio::time::timeout(CHECK_PATIENCE, asked).await;
     let output = output.with_context(|| format!("{shown} does not answer"))?;
     let output = output.with_context(|| format!("{shown} cannot be run"))?;
-    anyhow::ensure!(output.status.success(), "{shown} does not say what it is");
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let says = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        text.trim().chars().take(MAX_COMPLAINT_CHARS).collect::<String>()
+    };
+    if !output.status.success() {
+        anyhow::bail!("{shown} could not serve in its place:\n{}", says(&output.stderr));
+    }
+    let version = says(&output.stdout);
+    anyhow::ensure!(version.starts_with("ash "), "{shown} does not say that it is ash");
+    Ok(version)
 }
 
 /// Runs the program that lies in the place of this one now, in this process, with the same arguments. Returns

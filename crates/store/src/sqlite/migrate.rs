@@ -24,6 +24,19 @@ const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
 const FOUND: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migration";
 const RECORD: &str = "INSERT INTO schema_migration (version, name) VALUES (?1, ?2)";
 
+const HAS_TABLE: &str =
+    "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migration'";
+
+/// Whether this program could apply what is missing. Changes nothing.
+pub(super) fn check(connection: &Connection) -> Result<()> {
+    let tables: i64 = connection.query_row(HAS_TABLE, [], |row| row.get(0))?;
+    if tables == 0 {
+        return Ok(());
+    }
+    let found: i64 = connection.query_row(FOUND, [], |row| row.get(0))?;
+    if found > KNOWN { Err(StoreError::TooNew { found, known: KNOWN }) } else { Ok(()) }
+}
+
 /// Applies what is missing. A database of a newer program is left alone.
 pub(super) fn apply(connection: &mut Connection) -> Result<()> {
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

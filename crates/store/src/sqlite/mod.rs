@@ -95,6 +95,19 @@ impl SqliteStore {
         Ok(Self { readers: Readers::of(options.path.clone()), writer, recent })
     }
 
+    /// Whether this program could open the store at `path`, as far as that is seen without changing
+    /// anything. One that is not there would be made.
+    ///
+    /// # Errors
+    /// It cannot be read, or a newer program made it.
+    pub fn can_open(path: &Path) -> Result<()> {
+        match path.try_exists() {
+            Ok(false) => Ok(()),
+            Ok(true) => migrate::check(&connect::open_reader(path)?),
+            Err(source) => Err(StoreError::Unavailable(source.into())),
+        }
+    }
+
     /// Closes the store: finishes what is queued without holding up the caller's thread.
     pub async fn close(self) {
         let closing = tokio::task::spawn_blocking(move || drop(self));

@@ -265,3 +265,22 @@ async fn the_integrity_check_finds_a_hole_in_a_log_and_a_dangling_row() {
         ]
     );
 }
+
+#[tokio::test]
+async fn whether_a_store_could_be_opened_is_told_without_changing_it() {
+    let place = place();
+    SqliteStore::can_open(&place.path).unwrap();
+    assert!(!place.path.exists(), "it was made");
+    tamper(&place.path, "CREATE TABLE other (x TEXT)");
+    SqliteStore::can_open(&place.path).unwrap();
+    let store = SqliteStore::open(&place.path).unwrap();
+    // Also while somebody has it open.
+    SqliteStore::can_open(&place.path).unwrap();
+    store.close().await;
+    tamper(&place.path, "INSERT INTO schema_migration VALUES (99, 'later')");
+    let error = SqliteStore::can_open(&place.path).unwrap_err();
+    assert!(matches!(error, StoreError::TooNew { found: 99, .. }), "{error}");
+    std::fs::write(&place.path, "this is no database, and is long enough to be taken for one")
+        .unwrap();
+    assert!(SqliteStore::can_open(&place.path).is_err());
+}

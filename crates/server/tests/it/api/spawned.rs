@@ -41,18 +41,33 @@ pub(crate) struct Spawned {
     pub(crate) client: Client,
     pub(crate) model: Model,
     variables: Vec<(String, String)>,
+    program: PathBuf,
     pub(crate) dir: Dir,
 }
 
 impl Spawned {
     pub(crate) async fn start() -> Self {
-        bridge_program();
+        Self::of(env!("CARGO_BIN_EXE_ash").into(), Dir::new()).await
+    }
+
+    /// A server whose programs are copies, in `bin` of its directory, so that others can be put in their
+    /// place.
+    pub(crate) async fn of_copies() -> Self {
         let dir = Dir::new();
+        let bin = dir.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::fs::copy(bridge_program(), bin.join("ash-bridge")).unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_ash"), bin.join("ash")).unwrap();
+        Self::of(bin.join("ash"), dir).await
+    }
+
+    async fn of(program: PathBuf, dir: Dir) -> Self {
+        bridge_program();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let model = Model::start(listener, model::Options::default()).unwrap();
         let variables: Vec<_> = variables(dir.path(), &model.url()).into_iter().collect();
-        let (child, client) = spawn(dir.path(), &variables);
-        Self { child, client, model, variables, dir }
+        let (child, client) = spawn(&program, dir.path(), &variables);
+        Self { child, client, model, variables, program, dir }
     }
 
     /// Kills the server with -9 and starts another one over the same files.
@@ -64,7 +79,7 @@ impl Spawned {
     /// Waits for the end of the server and starts another one.
     pub(crate) fn restart(&mut self) {
         self.child.wait().unwrap();
-        (self.child, self.client) = spawn(self.dir.path(), &self.variables);
+        (self.child, self.client) = spawn(&self.program, self.dir.path(), &self.variables);
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -92,9 +107,9 @@ impl Spawned {
     }
 }
 
-fn spawn(dir: &Path, variables: &[(String, String)]) -> (Child, Client) {
+fn spawn(program: &Path, dir: &Path, variables: &[(String, String)]) -> (Child, Client) {
     let log = || File::options().create(true).append(true).open(dir.join("log.txt")).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ash"))
+    let mut child = Command::new(program)
         .args(["--verbose", "serve"])
         .args((!can_isolate()).then_some("--dangerously-no-sandbox"))
         .current_dir(dir)

@@ -1,5 +1,7 @@
 //! Servers that go while turns are running, and those that come after them.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
@@ -72,8 +74,7 @@ async fn a_server_hands_over_and_nobody_is_refused() {
     let sessions = running_turns(&spawned, 3).await;
     let mut follow = spawned.client.follow(&sessions[0], "after=0").await;
     follow.until("tool_use").await;
-    let told = Command::new("kill").args(["-USR2", &spawned.pid().to_string()]).status().unwrap();
-    assert!(told.success());
+    hand_over(&spawned);
     // Whoever asks meanwhile waits for the one that comes next. Its life began later.
     let rest = follow.all().await;
     assert_eq!(rest.last().map(|frame| frame.event.as_str()), Some("reconnect"), "{rest:?}");
@@ -122,4 +123,61 @@ async fn a_session_shows_the_isolation_of_its_own_sandbox() {
     spawned.client.delete(&format!("/api/sessions/{}", sessions[0])).await.ok();
     assert_eq!(shown(&sessions[0], "isolation").await, ours);
     spawned.end().await;
+}
+
+#[tokio::test]
+async fn a_server_hands_over_to_no_program_that_could_not_serve() {
+    let spawned = Spawned::of_copies().await;
+    let session = session(&spawned.client).await;
+    let bin = spawned.dir.path().join("bin");
+    // Moved into the place, as whoever upgrades does: a program that runs cannot be overwritten.
+    let put = |name: &str, content: &[u8]| {
+        let new = bin.join("new");
+        std::fs::write(&new, content).unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(&new, bin.join(name)).unwrap();
+    };
+    let migrations = |sql: &str| {
+        let script = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute(sys.argv[2]); d.commit()";
+        let database = spawned.dir.path().join("data/ash.db");
+        let ran = Command::new("python3").args(["-c", script]).arg(database).arg(sql).status();
+        assert!(ran.unwrap().success());
+    };
+    let refused = async |times: usize, why: &str| {
+        hand_over(&spawned);
+        let count = || spawned.said().matches("not handing over: ").count();
+        until("it is refused", || count() == times && spawned.said().contains(why)).await;
+        let shown = spawned.client.get(&format!("/api/sessions/{session}")).await.ok();
+        assert_eq!(shown["session"]["status"], "active", "the old one serves on");
+    };
+    let (ash, bridge) = (read(&bin.join("ash")), read(&bin.join("ash-bridge")));
+    put("ash", b"nothing that can be run");
+    refused(1, "cannot be run").await;
+    put(
+        "ash",
+        b"#!/bin/sh\n[ \"$1\" = --version ] && echo ash 99 && exit\necho I am broken >&2; exit 1\n",
+    );
+    refused(2, "could not serve in its place:\nI am broken").await;
+    put("ash", &ash);
+    put("ash-bridge", b"#!/bin/sh\nexit 1\n");
+    refused(3, "does not say that it is a bridge").await;
+    put("ash-bridge", &bridge);
+    migrations("INSERT INTO schema_migration VALUES (99, 'later')");
+    refused(4, "the database has schema version 99").await;
+    migrations("DELETE FROM schema_migration WHERE version = 99");
+    hand_over(&spawned);
+    until("it hands over", || spawned.said().contains("handing over to ash ")).await;
+    until("the next one is there", || spawned.said().matches("listening on").count() == 1).await;
+    let told = spawned.client.say(&session, "Hello").await.all().await;
+    assert_eq!(told.last().unwrap().event, "done");
+    spawned.end().await;
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
+
+fn hand_over(spawned: &Spawned) {
+    let told = Command::new("kill").args(["-USR2", &spawned.pid().to_string()]).status().unwrap();
+    assert!(told.success());
 }
