@@ -18,7 +18,7 @@ use ash_core::number::{Incarnation, Owner, SpoolPosition};
 use ash_core::resume::Found;
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use async_trait::async_trait;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -97,6 +97,8 @@ pub(super) struct ChildOfOurs {
 struct Link {
     questions: mpsc::Sender<Question>,
     pump: AbortHandle,
+    /// Tells the pump to connect again.
+    lost: Arc<Notify>,
 }
 
 impl BridgeHost {
@@ -256,9 +258,17 @@ impl SandboxHost for BridgeHost {
     ) -> Result<(), HostError> {
         let link = self.0.link(sandbox, "acknowledge reports")?;
         let frame = frame_of(&Ask::Acknowledge { through: through.get() })?;
-        // A sandbox that is gone meanwhile has nothing to forget.
-        let _gone = link.questions.send(Question { frame, reply: None }).await;
-        Ok(())
+        let taken = link.questions.send(Question { frame, reply: None });
+        if let Ok(_taken_or_gone) = timeout(ANSWER_TIMEOUT, taken).await {
+            // A sandbox that is gone meanwhile has nothing to forget.
+            return Ok(());
+        }
+        // It reads nothing. What is not acknowledged stays in its spool, and is asked for again over the
+        // next connection, if there is one. A frozen one is not to blame.
+        if !self.0.state().frozen.contains(&sandbox) {
+            link.lost.notify_one();
+        }
+        Err(failed("acknowledge reports", "it took nothing in time"))
     }
 
     async fn exec(
@@ -345,8 +355,9 @@ impl Inner {
         }
         let (questions, queue) = mpsc::channel(QUESTIONS_CAPACITY);
         let pump = self.pump_of(sandbox, after, reporter, queue);
+        let lost = Arc::clone(&pump.lost);
         let pump = self.tasks.spawn(pump.run(connection));
-        if let Some(former) = state.links.insert(sandbox, Link { questions, pump }) {
+        if let Some(former) = state.links.insert(sandbox, Link { questions, pump, lost }) {
             former.pump.abort();
         }
         Ok(())
@@ -361,7 +372,8 @@ impl Inner {
     ) -> Pump {
         let understanding = Understanding::after(after.get());
         let host = Arc::clone(self);
-        Pump { host, sandbox, reporter, questions, understanding, in_vain_since: None }
+        let lost = Arc::default();
+        Pump { host, sandbox, reporter, questions, understanding, lost, in_vain_since: None }
     }
 
     /// Whether a sandbox was started by a server that isolates agents otherwise than this one. What nothing was

@@ -199,11 +199,12 @@ async fn listen(
     let mut unknown = 0;
     loop {
         let mut reports = Vec::new();
+        let mut ahead = understanding.clone();
         let end = loop {
             match decoder.next_frame() {
                 Ok(None) => break None,
                 Err(error) => break Some(End::Misbehaved(error.to_string())),
-                Ok(Some(frame)) => match take(frame, understanding, pending, &mut unknown) {
+                Ok(Some(frame)) => match take(frame, &mut ahead, pending, &mut unknown) {
                     Ok(report) => reports.extend(report),
                     Err(end) => break Some(end),
                 },
@@ -213,6 +214,8 @@ async fn listen(
         if !reports.is_empty() && reporter.reported(reports).await.is_err() {
             return End::Unwanted;
         }
+        // Only now: if this is given up before they are passed on, they are asked for again.
+        *understanding = ahead;
         if let Some(end) = end {
             return end;
         }

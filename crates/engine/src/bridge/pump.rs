@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ash_core::failure::Death;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::bridges::Inner;
@@ -27,6 +27,8 @@ pub(super) struct Pump {
     pub(super) reporter: Reporter,
     pub(super) questions: mpsc::Receiver<Question>,
     pub(super) understanding: Understanding,
+    /// Somebody has found that the connection is of no use any more, though it is open.
+    pub(super) lost: Arc<Notify>,
     /// Since when nothing has come of connecting.
     pub(super) in_vain_since: Option<Instant>,
 }
@@ -35,9 +37,16 @@ impl Pump {
     /// Talks to a live sandbox. When it dies, tells what it left behind, and then its end.
     pub(super) async fn run(mut self, mut connection: Connection) {
         loop {
-            let (end, came) =
-                connection.run(&mut self.understanding, &self.reporter, &mut self.questions).await;
-            if came == Came::Something {
+            let before = self.understanding.last();
+            let (end, came) = tokio::select! {
+                ended = connection.run(
+                    &mut self.understanding,
+                    &self.reporter,
+                    &mut self.questions,
+                ) => ended,
+                () = self.lost.notified() => (End::Closed, Came::Nothing),
+            };
+            if came == Came::Something || self.understanding.last() > before {
                 self.in_vain_since = None;
             }
             match end {

@@ -19,3 +19,40 @@ async fn a_bridge_that_was_stopped_by_accident_goes_on() {
     assert_eq!(text(&world.log(session, "run_ended").await), "hello");
     world.end().await;
 }
+
+/// Reports without ever reading, until nothing more can be said to it; then it takes another connection, and
+/// sends what that asks for.
+const READS_NOTHING: &str = r#"
+greet()
+run = until("deliver")["run"]
+LAST = 1500
+def tell(through, pause):
+    global position
+    while position < through:
+        if position == 0:
+            report(run, "begun")
+        elif position == LAST - 1:
+            report(run, "ended", {"how": "end_turn"})
+        else:
+            report(run, "text_delta", str(position) + " ")
+        time.sleep(pause)
+try:
+    tell(LAST - 1, 0.002)
+except OSError:
+    pass
+hello = accept()
+position = hello["body"]["after"]
+welcome(hello)
+tell(LAST, 0)
+for line in lines:
+    pass
+"#;
+
+#[tokio::test]
+async fn a_bridge_that_takes_nothing_is_connected_to_again_and_nothing_is_lost() {
+    let world = World::with(READS_NOTHING).await;
+    let (_, _, log) = world.play("run_ended").await;
+    let expected: String = (1..1499).map(|number| format!("{number} ")).collect();
+    assert_eq!(text(&log), expected, "every report is there, and none twice");
+    world.end().await;
+}
