@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
 use tokio::signal::unix::Signal;
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::connect::Context;
@@ -43,6 +44,16 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         return Err(Mistake::Usage("there is nothing to say: the message is empty".to_owned()))
             .context(Hint("without a message it is a conversation"));
     }
+    let mut lines = None;
+    if message.is_none() {
+        let mut read = Lines { rest: ask::lines(), first: None };
+        // Whoever has nothing to say needs no session. A person is not known to have nothing.
+        if !std::io::stdin().is_terminal() && !read.has_something().await? {
+            note("nothing was said");
+            return Ok(Exit::Ok);
+        }
+        lines = Some(read);
+    }
     let session = match &args.session {
         Some(text) => known(ctx, text, &args.agent).await?,
         None => {
@@ -52,9 +63,10 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         }
     };
     let mut ctrl_c = watch::ctrl_c()?;
-    let talked = match message {
-        Some(message) => say(ctx, session, message, &mut ctrl_c).await.map(Exit::from),
-        None => converse(ctx, session, &mut ctrl_c).await,
+    let talked = match (message, lines) {
+        (Some(message), _) => say(ctx, session, message, &mut ctrl_c).await.map(Exit::from),
+        (None, Some(lines)) => converse(ctx, session, lines, &mut ctrl_c).await,
+        (None, None) => Ok(Exit::Ok),
     };
     // Also after a failure: the session is there, and a person wants it back or gone.
     if args.end {
@@ -112,8 +124,43 @@ fn message(text: String) -> SendMessage {
     }
 }
 
-async fn converse(ctx: &Context, session: Uuid, ctrl_c: &mut Signal) -> anyhow::Result<Exit> {
-    let mut lines = ask::lines();
+/// What is typed, a line at a time.
+struct Lines {
+    /// Read already.
+    first: Option<String>,
+    rest: mpsc::Receiver<std::io::Result<String>>,
+}
+
+impl Lines {
+    async fn next(&mut self) -> std::io::Result<Option<String>> {
+        match self.first.take() {
+            Some(first) => Ok(Some(first)),
+            None => self.rest.recv().await.transpose(),
+        }
+    }
+
+    /// Waits until something is said, and keeps it. There may be nothing.
+    async fn has_something(&mut self) -> std::io::Result<bool> {
+        while let Some(line) = self.next().await? {
+            match line.trim() {
+                "" => {}
+                "/exit" | "/quit" => return Ok(false),
+                _ => {
+                    self.first = Some(line);
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+async fn converse(
+    ctx: &Context,
+    session: Uuid,
+    mut lines: Lines,
+    ctrl_c: &mut Signal,
+) -> anyhow::Result<Exit> {
     let mut was_warned = false;
     // A script wants to know how it went; a person has seen it.
     let is_script = !std::io::stdin().is_terminal();
@@ -123,7 +170,7 @@ async fn converse(ctx: &Context, session: Uuid, ctrl_c: &mut Signal) -> anyhow::
             print(&ctx.screen.paint(Style::Bold, "> "))?;
         }
         let line = tokio::select! {
-            line = lines.recv() => line,
+            line = lines.next() => line?,
             _ = ctrl_c.recv() => {
                 if was_warned {
                     return Ok(Exit::CtrlC);
@@ -134,7 +181,7 @@ async fn converse(ctx: &Context, session: Uuid, ctrl_c: &mut Signal) -> anyhow::
             }
         };
         was_warned = false;
-        let Some(line) = line.transpose()? else {
+        let Some(line) = line else {
             return Ok(if is_script { last } else { Exit::Ok });
         };
         match line.trim() {

@@ -303,10 +303,23 @@ where
         if !is_text(query) {
             return Err(ApiError::invalid("The query is not valid UTF-8"));
         }
-        serde_urlencoded::from_str(query)
-            .map(Self)
-            .map_err(|error| ApiError::invalid(format!("The query is invalid: {error}")))
+        serde_urlencoded::from_str(query).map(Self).map_err(|error| {
+            let why = match culprit::<T>(query, &error.to_string()) {
+                Some(name) => format!("{name}: {error}"),
+                None => error.to_string(),
+            };
+            ApiError::invalid(format!("The query is invalid: {why}"))
+        })
     }
+}
+
+/// Which parameter of a query is wrong, if the error does not say: the one that alone is wrong in the same way.
+fn culprit<'q, T: DeserializeOwned>(query: &'q str, error: &str) -> Option<&'q str> {
+    let is_it = |pair: &&str| {
+        serde_urlencoded::from_str::<T>(pair).is_err_and(|alone| alone.to_string() == error)
+    };
+    let (name, _) = query.split('&').find(is_it)?.split_once('=')?;
+    Some(name).filter(|name| !error.contains(name))
 }
 
 /// Whether what stands behind the percent signs is text.

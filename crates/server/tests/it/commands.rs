@@ -224,6 +224,21 @@ async fn a_command_ends_with_its_own_code() {
 }
 
 #[tokio::test]
+async fn a_command_that_took_too_long_ends_as_timeout_does() {
+    let fake = Fake::start(|_, _| {
+        let outcome = json!({
+            "exitCode": 1, "stdout": "out\n", "stderr": "", "timedOut": true, "omittedBytes": 0,
+        });
+        Answer::Json(200, outcome)
+    })
+    .await;
+    let output = Machine::new().ash(&fake, &["session", "exec", ID, "--", "sleep 9"]).await;
+    assert_eq!(output.status.code(), Some(124));
+    assert_eq!(text(&output.stdout), "out\n");
+    assert!(text(&output.stderr).contains("took too long"), "{}", text(&output.stderr));
+}
+
+#[tokio::test]
 async fn an_agent_is_deployed_from_its_directory() {
     let fake = Fake::start(|asked, _| {
         let files = asked.json()["files"].as_array().unwrap().len();
@@ -294,6 +309,22 @@ async fn a_conversation_is_a_line_at_a_time() {
     let message = format!("POST /api/sessions/{ID}/messages");
     let end = format!("DELETE /api/sessions/{ID}");
     assert_eq!(fake.lines(), ["POST /api/sessions", &message, &message, &end]);
+}
+
+#[tokio::test]
+async fn a_conversation_in_which_nothing_is_said_makes_no_session() {
+    let fake = Fake::start(|_, _| Answer::Json(201, json!({ "session": session(ID) }))).await;
+    let machine = Machine::new();
+    for nothing in ["", "\n \n", "/exit\nhello\n"] {
+        let mut command = machine.command(&["chat", "helper", "--server", &fake.url()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(nothing.as_bytes()).await.unwrap();
+        let output = child.wait_with_output().await.unwrap();
+        assert_eq!(output.status.code(), Some(0), "{nothing:?}");
+        assert_eq!(text(&output.stdout), "", "{nothing:?}");
+    }
+    assert_eq!(fake.lines(), Vec::<String>::new());
 }
 
 pub(crate) async fn press_ctrl_c(child: &Child) {

@@ -23,6 +23,9 @@ pub(super) struct Args {
     command: Vec<String>,
 }
 
+/// What `timeout` ends with too.
+const TIMED_OUT: u8 = 124;
+
 pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     let id = prefix::session(&ctx.client, &args.id).await?;
     let command = match args.command.as_slice() {
@@ -32,7 +35,10 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     let command = ExecCommand { command, timeout: parse::millis(args.timeout) };
     let live = Live::new(&ctx.screen, "running…");
     let outcome = live.during(ctx.client.exec(id, &command)).await?;
-    let exit = Exit::Of(outcome.exit_code.rem_euclid(256).try_into().unwrap_or(1));
+    let exit = match outcome.timed_out {
+        true => Exit::Of(TIMED_OUT),
+        false => Exit::Of(outcome.exit_code.rem_euclid(256).try_into().unwrap_or(1)),
+    };
     if ctx.screen.json {
         Screen::document(&outcome)?;
         return Ok(exit);

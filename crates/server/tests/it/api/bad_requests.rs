@@ -330,7 +330,12 @@ async fn a_query_that_makes_no_sense_is_refused() {
         &of("files?everything=1"),
         &of("files/CLAUDE.md?format=xml"),
     ] {
-        assert_eq!(client.get(path).await.refused(400), "invalid_request", "{path}");
+        let answer = client.get(path).await;
+        assert_eq!(answer.refused(400), "invalid_request", "{path}");
+        let (_, query) = path.split_once('?').unwrap();
+        let (name, _) = query.split_once('=').unwrap();
+        let told = answer.json()["error"].as_str().unwrap().to_owned();
+        assert!(told.contains(name), "{path}: {told}");
     }
     for path in [of("messages?after=18446744073709551615"), of("events?after=18446744073709551615")]
     {
