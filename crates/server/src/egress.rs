@@ -25,13 +25,16 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// How long a connection to the model's provider may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many requests of one sandbox are served at a time. More wait in the backlog.
+/// How many requests of one sandbox are served at a time, and of all of them: each takes two descriptors.
+/// More wait in the backlog.
 const MAX_CONNECTIONS: usize = 64;
+const MAX_ALL_CONNECTIONS: usize = 2_048;
 
 /// How long to wait after a connection could not be accepted, most likely for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -65,6 +68,9 @@ const HOP_BY_HOP: [HeaderName; 5] = [
     header::TRAILER,
     header::UPGRADE,
 ];
+
+/// Says whose account it is, or is meant for nobody but the proxy.
+const OF_THE_ACCOUNT: [&str; 2] = ["anthropic-organization-id", "set-cookie"];
 
 /// A model key. It cannot be printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -106,6 +112,8 @@ pub struct ModelProxy {
     client: reqwest::Client,
     upstream: Upstream,
     keys: Option<Arc<dyn SessionKeys>>,
+    /// One for each request of whichever sandbox.
+    places: Arc<Semaphore>,
 }
 
 /// The proxy of one sandbox.
@@ -124,7 +132,8 @@ impl ModelProxy {
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build()?;
-        Ok(Self { client, upstream, keys: None })
+        let places = Arc::new(Semaphore::new(MAX_ALL_CONNECTIONS));
+        Ok(Self { client, upstream, keys: None, places })
     }
 
     /// Lets sessions have keys of their own.
@@ -156,7 +165,7 @@ impl Egress for ModelProxy {
 }
 
 async fn accept(listener: tokio::net::TcpListener, door: Door) {
-    let sandbox = door.sandbox;
+    let (sandbox, places) = (door.sandbox, Arc::clone(&door.proxy.places));
     let router = Router::new().fallback(forward).with_state(Arc::new(door));
     // Dropped with this task: when nobody serves the sandbox any more, what was under way is cut,
     // and the agent repeats it.
@@ -166,6 +175,7 @@ async fn accept(listener: tokio::net::TcpListener, door: Door) {
         if connections.len() >= MAX_CONNECTIONS {
             connections.join_next().await;
         }
+        let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes it");
         match listener.accept().await {
             Ok((stream, _)) => {
                 let service = TowerToHyperService::new(router.clone());
@@ -178,6 +188,7 @@ async fn accept(listener: tokio::net::TcpListener, door: Door) {
                         .serve_connection(TokioIo::new(stream), service);
                     // A sandbox that breaks its connection off has its reasons.
                     let _broken_off = served.await;
+                    drop(place);
                 });
             }
             Err(error) => {
@@ -213,15 +224,16 @@ async fn forward(State(door): State<Arc<Door>>, request: Request) -> Response {
     key.set_sensitive(true);
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let url = format!("{}{path}{query}", door.proxy.upstream.base_url.trim_end_matches('/'));
-    let sent = door
-        .proxy
-        .client
-        .request(parts.method, url)
-        .headers(passed_on(&parts.headers))
-        .header("x-api-key", key)
-        .body(reqwest::Body::wrap_stream(impatient(body)))
-        .send()
-        .await;
+    let takes_body = parts.method == Method::POST;
+    let mut headers = passed_on(&parts.headers);
+    let mut sent = door.proxy.client.request(parts.method, url);
+    if takes_body {
+        sent = sent.body(reqwest::Body::wrap_stream(impatient(body)));
+    } else {
+        // A question has none, and whoever answers it may take one for the next question.
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    let sent = sent.headers(headers).header("x-api-key", key).send().await;
     match sent {
         Ok(answer) => pass_back(answer),
         Err(error) => {
@@ -256,7 +268,7 @@ fn pass_back(answer: reqwest::Response) -> Response {
     let mut response = Response::new(Body::from_stream(stream));
     *response.status_mut() = status;
     for (name, value) in &headers {
-        if !HOP_BY_HOP.contains(name) && name != header::SET_COOKIE {
+        if !HOP_BY_HOP.contains(name) && !OF_THE_ACCOUNT.contains(&name.as_str()) {
             response.headers_mut().append(name, value.clone());
         }
     }

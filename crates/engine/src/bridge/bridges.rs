@@ -69,6 +69,8 @@ pub(super) struct State {
     isolation: BTreeMap<SandboxRef, Isolation>,
     /// Those that are frozen, or about to be, because somebody wants it.
     pub(super) frozen: BTreeSet<SandboxRef>,
+    /// Those that stand still for a moment while their files are counted.
+    pub(super) counted: BTreeSet<SandboxRef>,
     /// Why those were ended that we ended.
     pub(super) reasons: BTreeMap<SandboxRef, Death>,
     /// Of each session, the incarnations that must not be started any more.

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat};
 use rustix::io::Errno;
@@ -81,23 +81,40 @@ fn taken(blocks: i64) -> u64 {
     u64::try_from(blocks).unwrap_or(0).saturating_mul(512)
 }
 
-/// How many descriptors are looked at.
-const MAX_DESCRIPTORS: usize = 20_000;
+/// How many descriptors and mappings are looked at. Who has more has too much.
+const MAX_HELD: usize = 200_000;
 
-/// How many bytes files take that have no name any more and are held open by these processes, on the file
-/// system of `root`.
+/// How many bytes files take that have no name any more and are held by these processes, on the file system
+/// of `root`: open, also in a thread that has descriptors of its own, or mapped.
 pub(super) fn unnamed(root: &Path, processes: &[u32]) -> io::Result<u64> {
     let device = fs::metadata(root)?.dev();
     let mut seen = BTreeMap::new();
-    let of = |pid: &u32| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    for descriptor in processes.iter().flat_map(of).take(MAX_DESCRIPTORS) {
+    for (count, held) in processes.iter().flat_map(|&pid| held_by(pid)).enumerate() {
+        if count >= MAX_HELD {
+            return Ok(u64::MAX);
+        }
         // It may be closed by now.
-        let Ok(found) = fs::metadata(descriptor.path()) else { continue };
+        let Ok(found) = fs::metadata(held) else { continue };
         if found.is_file() && found.nlink() == 0 && found.dev() == device {
             seen.insert(found.ino(), found.blocks().saturating_mul(512));
         }
     }
-    Ok(seen.values().sum())
+    Ok(seen.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)))
+}
+
+/// The links to what a process holds. What the server may not read is not there: where it runs without
+/// privileges, mappings are not, nor anything of a process that hides itself.
+fn held_by(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+    let process = Path::new("/proc").join(pid.to_string());
+    // Only where there is one are mappings looked at one by one: a program has hundreds.
+    let maps = fs::read(process.join("maps")).unwrap_or_default();
+    let is_unnamed = |line: &[u8]| line.ends_with(b" (deleted)");
+    let mapped = maps.split(|&byte| byte == b'\n').any(is_unnamed);
+    let mappings = mapped.then(|| entries(process.join("map_files"))).into_iter().flatten();
+    let threads = entries(process.join("task"));
+    let open = threads.flat_map(move |thread| entries(thread.path().join("fd")));
+    open.chain(mappings).map(|held| held.path())
 }
 
 #[cfg(test)]
@@ -145,6 +162,43 @@ mod test {
         assert!(held() >= before + 300_000);
         drop(file);
         assert!(held() < before + 300_000);
+    }
+
+    #[test]
+    fn what_is_mapped_counts_and_so_do_the_descriptors_of_a_thread() {
+        // A program that holds a file in the way that it is told, and says when it does.
+        let holder = "import mmap, os, sys, threading
+path, how = sys.argv[1:]
+fd = os.open(path, os.O_CREAT | os.O_RDWR)
+os.write(fd, b'x' * 400000)
+if how == 'mapped':
+    held = mmap.mmap(fd, 400000)
+    os.close(fd)
+    for other in range(3, 64):
+        try: os.close(other)
+        except OSError: pass
+os.unlink(path)
+print('held', flush=True)
+sys.stdin.read()";
+        let dir = tempfile::tempdir().unwrap();
+        // Only root may look at mappings.
+        let is_root = rustix::process::geteuid().is_root();
+        for how in ["open", "mapped"].into_iter().filter(|&how| is_root || how == "open") {
+            let mut child = std::process::Command::new("python3")
+                .args(["-c", holder])
+                .arg(dir.path().join(how))
+                .arg(how)
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut said = [0; 5];
+            io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+            let held = unnamed(dir.path(), &[child.id()]).unwrap();
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            assert!(held >= 400_000, "{how}: {held}");
+        }
     }
 
     #[test]

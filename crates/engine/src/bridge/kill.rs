@@ -90,8 +90,14 @@ impl Inner {
         let frozen = match self.freezer(sandbox, FREEZE) {
             Ok(Some(cgroup)) => blocking(FREEZE, move || cgroup.freeze()).await,
             Ok(None) => {
-                tree::signal_tree(bridge, Signal::STOP);
-                Ok(())
+                let stop = move || {
+                    if tree::stop_tree(bridge) {
+                        return Ok(());
+                    }
+                    tree::wake_tree(bridge);
+                    Err(io::Error::other("something in it does not stand still"))
+                };
+                blocking(FREEZE, stop).await
             }
             Err(error) => Err(error),
         };
@@ -133,7 +139,8 @@ impl Inner {
         }
         // Held, so that nobody begins to freeze it in between.
         let state = self.state();
-        if state.frozen.contains(&sandbox) || !state.is_connected(sandbox) {
+        let is_meant = state.frozen.contains(&sandbox) || state.counted.contains(&sandbox);
+        if is_meant || !state.is_connected(sandbox) {
             return Ok(false);
         }
         match (freezer, bridge) {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -36,6 +37,24 @@ pub(super) fn signal_tree(bridge: Process, signal: Signal) {
         }
         known.extend(fresh);
     }
+}
+
+/// Stops a bridge and everything below it; says whether all of it stands still. What forks faster than it
+/// is found does not.
+pub(super) fn stop_tree(bridge: Process) -> bool {
+    const PASSES: usize = 200;
+    for _ in 0..PASSES {
+        let moving: Vec<Process> =
+            descendants(bridge).into_iter().filter(|&process| !is_stopped(process)).collect();
+        if moving.is_empty() {
+            return true;
+        }
+        for process in moving {
+            process.send(Signal::STOP);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
 }
 
 /// A process and everything below it.

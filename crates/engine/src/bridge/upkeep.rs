@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ash_core::failure::Death;
+use ash_sandbox::Cgroup;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
@@ -58,9 +59,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How many trees are counted at once.
 const AT_ONCE: usize = 4;
 
+/// So often a sandbox in which something runs is counted while it stands still: otherwise it could move
+/// what it has about behind the back of whoever counts. It stands still for no more than a hundredth of
+/// the time.
+const STILL: Duration = Duration::from_secs(10);
+const STILL_SHARE: u32 = 100;
+
 /// Ends sandboxes whose files have grown beyond their limit, for as long as there is a host.
 pub(super) async fn count_disk(host: Weak<Inner>) {
-    let mut due: BTreeMap<SandboxRef, Instant> = BTreeMap::new();
+    let mut due: BTreeMap<SandboxRef, Due> = BTreeMap::new();
     let mut counting = JoinSet::new();
     loop {
         sleep(ROUND).await;
@@ -68,15 +75,19 @@ pub(super) async fn count_disk(host: Weak<Inner>) {
         let connected = host.connected();
         due.retain(|sandbox, _| connected.contains(sandbox));
         for sandbox in connected {
-            if due.get(&sandbox).is_some_and(|due| *due > Instant::now()) {
+            let now = Instant::now();
+            let next = due.entry(sandbox).or_insert(Due { count: now, still: now + STILL });
+            if next.count > now {
                 continue;
             }
             while counting.len() >= AT_ONCE {
                 note(&mut due, counting.join_next().await);
             }
+            let Some(next) = due.get_mut(&sandbox) else { continue };
             // Not again before this one is done.
-            due.insert(sandbox, Instant::now() + Duration::from_secs(3600));
-            counting.spawn(count_one(Arc::clone(&host), sandbox));
+            next.count = Instant::now() + Duration::from_secs(3600);
+            let still = next.still <= Instant::now();
+            counting.spawn(count_one(Arc::clone(&host), sandbox, still));
         }
         while let Some(done) = counting.try_join_next() {
             note(&mut due, Some(done));
@@ -84,26 +95,77 @@ pub(super) async fn count_disk(host: Weak<Inner>) {
     }
 }
 
-fn note(
-    due: &mut BTreeMap<SandboxRef, Instant>,
-    done: Option<Result<(SandboxRef, Duration), JoinError>>,
-) {
-    if let Some(Ok((sandbox, took))) = done {
-        due.insert(sandbox, Instant::now() + (took * SHARE).min(LONGEST_PAUSE));
+/// When a sandbox is counted next; and when while it stands still.
+struct Due {
+    count: Instant,
+    still: Instant,
+}
+
+/// A count that was done.
+struct Counted {
+    sandbox: SandboxRef,
+    took: Duration,
+    still: bool,
+}
+
+fn note(due: &mut BTreeMap<SandboxRef, Due>, done: Option<Result<Counted, JoinError>>) {
+    if let Some(Ok(Counted { sandbox, took, still })) = done
+        && let Some(next) = due.get_mut(&sandbox)
+    {
+        let now = Instant::now();
+        next.count = now + (took * SHARE).min(LONGEST_PAUSE);
+        if still {
+            next.still = now + (took * STILL_SHARE).max(STILL);
+        }
     }
 }
 
-async fn count_one(host: Arc<Inner>, sandbox: SandboxRef) -> (SandboxRef, Duration) {
+async fn count_one(host: Arc<Inner>, sandbox: SandboxRef, still: bool) -> Counted {
     let begun = Instant::now();
     let counting = Arc::clone(&host);
     let counted = tokio::task::spawn_blocking(move || {
         counting.notice_ooms(sandbox);
+        let _held = still.then(|| Still::hold(&counting, sandbox)).flatten();
         counting.has_too_much(sandbox)
     });
     if let Ok(true) = counted.await {
         host.end_for(sandbox, Death::DiskFull).await;
     }
-    (sandbox, begun.elapsed())
+    Counted { sandbox, took: begun.elapsed(), still }
+}
+
+/// A sandbox that stands still until this is dropped; and longer, if somebody else wants it to.
+struct Still<'a> {
+    host: &'a Inner,
+    sandbox: SandboxRef,
+    cgroup: Cgroup,
+}
+
+impl<'a> Still<'a> {
+    /// Nothing, if only its bridge runs, which moves nothing; or if it cannot be held.
+    fn hold(host: &'a Inner, sandbox: SandboxRef) -> Option<Self> {
+        let cgroup = host.options.enclosure.sandboxing()?.freezer(sandbox).ok()??;
+        if cgroup.processes().ok()?.len() < 2 {
+            return None;
+        }
+        host.state().counted.insert(sandbox);
+        let held = Self { host, sandbox, cgroup };
+        held.cgroup.freeze().ok().map(|()| held)
+    }
+}
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        let mut state = self.host.state();
+        state.counted.remove(&self.sandbox);
+        // The lock is held, so that nobody begins to freeze it in between.
+        if !state.frozen.contains(&self.sandbox)
+            && let Err(error) = self.cgroup.thaw()
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, session.id = %self.sandbox.session, "a sandbox that was counted is frozen still");
+        }
+    }
 }
 
 impl Inner {

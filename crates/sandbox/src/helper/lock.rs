@@ -29,7 +29,9 @@ pub(super) fn offer_to_oom_killer() -> Result<(), Failure> {
 pub(super) fn prepare(limits: &Limits, bounded: Bounded) -> Result<(), Failure> {
     // As pid 1 it leads one already if the kernel said so.
     let _leader_already = rustix::process::setsid();
-    limit(Resource::Core, 0)?;
+    // Not nothing: a handler of the machine's would be given a core all the same, and run for it. One byte
+    // is what the kernel takes for never.
+    limit(Resource::Core, 1)?;
     limit(Resource::Memlock, LOCKED_BYTES)?;
     limit(Resource::Nofile, limits.open_files)?;
     limit(Resource::Nice, 0)?;

@@ -249,10 +249,13 @@ fn devices(order: &Order) -> Result<(), Failure> {
         .at_object(Step::Devices, "dev/shm")
 }
 
+/// How many terminals a sandbox can have: all of the machine share what there is.
+const MAX_TERMINALS: &str = "128";
+
 /// Terminals that no other sandbox has.
 fn terminals() -> io::Result<()> {
     directory("dev/pts")?;
-    let options = [("ptmxmode", "0666"), ("mode", "0620")];
+    let options = [("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)];
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     attach(&make("devpts", &options, attributes)?, "dev/pts")
 }

@@ -174,6 +174,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let denied = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, ARCH)?;
     let mut program = not_there();
+    program.extend(not_done());
     program.extend(BpfProgram::try_from(filter)?);
     Ok(program)
 }
@@ -215,19 +216,59 @@ fn condition(
 /// The flags of `clone3` lie in memory, where no filter can read them; the C library then uses
 /// `clone`. The calls of x32 are the same calls under other numbers, which the list does not name.
 fn not_there() -> BpfProgram {
-    const LOAD_NUMBER: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS, of offset 0
-    const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-    const JUMP_IF_NOT_LESS: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
-    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
     const X32: u32 = 0x4000_0000;
-    let clone3 = u32::try_from(libc::SYS_clone3).expect("numbers of system calls are small");
     let enosys = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
-    let instruction = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     vec![
-        instruction(LOAD_NUMBER, 0, 0, 0),
-        instruction(JUMP_IF_EQUAL, 1, 0, clone3),
+        instruction(LOAD, 0, 0, NUMBER),
+        instruction(JUMP_IF_EQUAL, 1, 0, number_of(libc::SYS_clone3)),
         // No other architecture has numbers as high, so it can be asked on each.
         instruction(JUMP_IF_NOT_LESS, 0, 1, X32),
         instruction(RETURN, 0, 0, enosys),
     ]
+}
+
+/// What comes next: calls that the sandbox is told were done.
+///
+/// Whoever sets the size of its cores mostly wants none, which it has; but the nothing that it asks for
+/// would have a handler of the machine's run when it dies (`lock`). To ask how much it is, is let through.
+fn not_done() -> BpfProgram {
+    let cores = libc::RLIMIT_CORE;
+    let done = libc::SECCOMP_RET_ERRNO;
+    vec![
+        instruction(LOAD, 0, 0, NUMBER),
+        instruction(JUMP_IF_EQUAL, 1, 0, number_of(libc::SYS_prlimit64)),
+        instruction(JUMP_IF_EQUAL, 6, 9, number_of(libc::SYS_setrlimit)),
+        // Of `prlimit`: the resource, and where the new limit stands.
+        instruction(LOAD, 0, 0, argument(1)),
+        instruction(JUMP_IF_EQUAL, 0, 7, cores),
+        instruction(LOAD, 0, 0, argument(2)),
+        instruction(JUMP_IF_EQUAL, 0, 4, 0),
+        instruction(LOAD, 0, 0, argument(2) + 4),
+        instruction(JUMP_IF_EQUAL, 3, 2, 0),
+        // Of `setrlimit`: the resource.
+        instruction(LOAD, 0, 0, argument(0)),
+        instruction(JUMP_IF_EQUAL, 0, 1, cores),
+        instruction(RETURN, 0, 0, done),
+    ]
+}
+
+const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const JUMP_IF_NOT_LESS: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
+const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+
+/// Where the number of the call stands.
+const NUMBER: u32 = 0;
+
+/// Where the lower half of an argument stands.
+const fn argument(index: u32) -> u32 {
+    16 + 8 * index
+}
+
+fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+fn number_of(call: i64) -> u32 {
+    u32::try_from(call).expect("numbers of system calls are small")
 }

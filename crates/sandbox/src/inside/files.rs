@@ -38,7 +38,7 @@ pub(super) fn checks(outside: &Outside) -> Vec<Check> {
     }
     for path in &outside.paths {
         let name = format!("2 reach {} of the machine", path.display());
-        checks.push(Check::refused(&name, fs::symlink_metadata(path)));
+        checks.push(hidden(&name, path));
     }
     for dir in READ_ONLY {
         checks.push(Check::refused(&format!("5 write to {dir}"), unnamed_file(dir)));
@@ -69,6 +69,18 @@ pub(super) fn checks(outside: &Outside) -> Vec<Check> {
 /// A file without a name is gone as soon as it is closed: where it can be made, anything can.
 fn unnamed_file(dir: &str) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(dir)
+}
+
+/// What is not there, or is covered by something empty.
+fn hidden(name: &str, path: &Path) -> Check {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => match fs::read_dir(path).map(|mut entries| entries.next()) {
+            Ok(None) => Check::new(name, true, "is empty"),
+            read => Check::refused(name, read),
+        },
+        Ok(_) => nothing_in(name, &path.to_string_lossy()),
+        found => Check::refused(name, found),
+    }
 }
 
 fn nothing_in(name: &str, path: &str) -> Check {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Check, Outside};
 use crate::helper::HOSTNAME;
@@ -13,6 +13,7 @@ pub(super) fn checks(outside: &Outside) -> Vec<Check> {
         only_own_processes(),
         Check::is("4 be another than pid 1", &std::process::id().to_string(), "1"),
         no_descriptors(),
+        no_core_handler(),
         Check::is("30 learn the machine's name", &hostname(), HOSTNAME),
     ];
     for (name, field, expected) in [
@@ -60,6 +61,16 @@ fn no_descriptors() -> Check {
     let mut numbers: Vec<u32> = names.filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
     Check::new(name, numbers == [0, 1, 2, 3], format!("{numbers:?}"))
+}
+
+/// A limit of one byte is what keeps a handler of cores, which runs outside and as root, from being called.
+/// One of nothing does not, so it must not be had by asking for it.
+fn no_core_handler() -> Check {
+    let nothing = Rlimit { current: Some(0), maximum: Some(0) };
+    let asked = setrlimit(Resource::Core, nothing);
+    let now = getrlimit(Resource::Core);
+    let holds = (now.current, now.maximum) == (Some(1), Some(1));
+    Check::new("6 have the machine's handler of cores run", holds, format!("{asked:?}, {now:?}"))
 }
 
 fn hostname() -> String {
