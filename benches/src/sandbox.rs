@@ -27,6 +27,9 @@ const NO_MODEL: &str = "http://127.0.0.1:9";
 /// How long bridges wait for the next server.
 const ORPHAN_TTL: Duration = Duration::from_secs(60);
 
+/// How many sandboxes are kept ready, for agents that ask for it.
+const KEPT_READY: u32 = 1;
+
 /// Starts, creates, freezes, memory, neighbours.
 pub(crate) fn measure() {
     print_load();
@@ -36,6 +39,9 @@ pub(crate) fn measure() {
     world::runtime().block_on(async {
         let server = Server::start(&directory).await;
         live::creates(&server).await;
+        server.deploy(&directory, "warm", "prewarm = 1\n").await;
+        live::claims(&server).await;
+        server.delete("warm").await;
         neighbour::measure(&server).await;
     });
 }
@@ -67,13 +73,15 @@ struct Remains {
 }
 
 impl Server {
-    /// With two agents: `bench`, and `bomb`, which may use little.
+    /// With two agents, for which nothing is kept ready: `bench`, and `bomb`, which may use little.
     async fn start(directory: &Path) -> Self {
         let data = directory.join("data");
-        let process = Child::outlived(&data, NO_MODEL, ORPHAN_TTL);
+        let process = Child::outlived(&data, NO_MODEL, ORPHAN_TTL, KEPT_READY);
         let server = Self { process, remains: Remains { data } };
-        server.deploy(directory, "bench", "").await;
-        server.deploy(directory, "bomb", "[limits]\nmemory_mb = 256\npids = 256\n").await;
+        server.deploy(directory, "bench", "prewarm = 0\n").await;
+        server
+            .deploy(directory, "bomb", "prewarm = 0\n[limits]\nmemory_mb = 256\npids = 256\n")
+            .await;
         server
     }
 
@@ -81,7 +89,7 @@ impl Server {
     fn replace(self) -> Self {
         let Self { process, remains } = self;
         drop(process);
-        Self { process: Child::outlived(&remains.data, NO_MODEL, ORPHAN_TTL), remains }
+        Self { process: Child::outlived(&remains.data, NO_MODEL, ORPHAN_TTL, KEPT_READY), remains }
     }
 
     async fn deploy(&self, directory: &Path, name: &str, limits: &str) {
@@ -92,6 +100,10 @@ impl Server {
         std::fs::write(agent.join("ash.toml"), manifest).expect("there is room");
         let deploy = json!({ "name": name, "path": agent }).to_string();
         self.client().await.ask(&client::post("/api/agents", &deploy)).await;
+    }
+
+    async fn delete(&self, name: &str) {
+        self.client().await.ask(&client::delete(&format!("/api/agents/{name}"))).await;
     }
 
     async fn client(&self) -> Client {

@@ -144,12 +144,12 @@ class Demo:
 
     def bridges(self):
         """Every bridge of the server's data directory."""
-        return self.bridges_of("*")
+        return self.bridges_of("*") + self.bridges_of("*", "data/warm")
 
-    def bridges_of(self, session):
+    def bridges_of(self, session, place="data"):
         """Of each the server wrote down which process it is; one without a sandbox did so itself."""
         pids = []
-        notes = (self.directory / "data" / "run").glob(f"{session}/*.*")
+        notes = (self.directory / place / "run").glob(f"{session}/*.*")
         for note in (note for note in notes if note.suffix in (".process", ".spool")):
             with open(note, "rb") as file:
                 pid = re.search(rb'"pid": ?(\d+)', file.read(1024))

@@ -23,16 +23,18 @@ pub(crate) struct Child {
 impl Child {
     /// `ash serve`, over a data directory and a model. Returns when it says where it listens.
     pub(crate) fn ash(data: &Path, model: &str) -> Self {
-        Self::outlived(data, model, ORPHAN_TTL)
+        Self::outlived(data, model, ORPHAN_TTL, 0)
     }
 
-    /// The same, whose bridges wait so long for the next server.
-    pub(crate) fn outlived(data: &Path, model: &str, wait: Duration) -> Self {
+    /// The same, whose bridges wait so long for the next server, and which keeps so many sandboxes ready at most:
+    /// those wait longer than anybody measures, and have to be ended by whoever asks for them.
+    pub(crate) fn outlived(data: &Path, model: &str, wait: Duration, ready: u32) -> Self {
         let mut command = Command::new(beside("ash"));
         command.arg("serve").env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("HOME", data).env("ASH_DATA_DIR", data).env("ASH_PORT", "0");
         command.env("ASH_API_KEY", KEY).env("ASH_MAX_SANDBOXES", "2000");
         command.env("ASH_ORPHAN_TTL_MS", wait.as_millis().to_string());
+        command.env("ASH_MAX_PREWARMED", ready.to_string());
         command.env("ANTHROPIC_BASE_URL", model).env("ANTHROPIC_API_KEY", "none");
         Self::listening(command)
     }

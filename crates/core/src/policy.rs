@@ -42,6 +42,8 @@ pub struct Policy {
     pub evict_after: Duration,
     /// How many sandboxes may be alive at once, frozen ones too.
     pub max_sandboxes: NonZeroU32,
+    /// How many of them may wait for a session.
+    pub max_prewarmed: u32,
 }
 
 impl Default for Policy {
@@ -56,6 +58,7 @@ impl Default for Policy {
             idle_timeout: Duration::from_secs(30 * 60),
             evict_after: Duration::from_secs(30 * 60),
             max_sandboxes: NonZeroU32::new(1_000).expect("a thousand is not zero"),
+            max_prewarmed: 16,
         }
     }
 }

@@ -12,6 +12,7 @@ use ash_core::session::LogEntry;
 pub(crate) struct Counts {
     warm: AtomicU64,
     cold: AtomicU64,
+    prewarmed: AtomicU64,
 }
 
 /// How often sessions came back since the engine started.
@@ -21,11 +22,14 @@ pub struct Resumes {
     pub warm: u64,
     /// In a new one.
     pub cold: u64,
+    /// How often one began in a sandbox that waited for it.
+    pub prewarmed: u64,
 }
 
 impl Counts {
     pub(crate) fn resumes(&self) -> Resumes {
-        Resumes { warm: self.warm.load(Ordering::Relaxed), cold: self.cold.load(Ordering::Relaxed) }
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Resumes { warm: of(&self.warm), cold: of(&self.cold), prewarmed: of(&self.prewarmed) }
     }
 
     /// A commit took so long, and says this.
@@ -86,12 +90,18 @@ impl Counts {
         }
     }
 
+    /// A session began in a sandbox that waited for it.
+    pub(crate) fn prewarmed(&self) {
+        self.prewarmed.fetch_add(1, Ordering::Relaxed);
+        metrics::counter!("ash_resume_total", "path" => "prewarm").increment(1);
+    }
+
     /// A write was turned down: another owner has the session.
     pub(crate) fn fenced(&self) {
         metrics::counter!("ash_fenced_writes_total").increment(1);
     }
 
-    /// A session gave its sandbox's place up to another one.
+    /// A sandbox's place was given up to another one.
     pub(crate) fn evicted(&self) {
         metrics::counter!("ash_pool_evictions_total").increment(1);
     }

@@ -25,7 +25,7 @@ use crate::error::EngineError;
 use crate::follow::{FollowFrom, Follower};
 use crate::host::SandboxHost;
 use crate::ids::IdSource;
-use crate::places::Places;
+use crate::places::{Places, WarmPlaces};
 use crate::reconcile::{self, INTERVAL};
 use crate::registry::{Decided, ReceiptFor, Registry, Want};
 use crate::shared::Shared;
@@ -137,6 +137,7 @@ impl Engine {
             draining: Arc::new(AtomicBool::new(false)),
         };
         engine.shared.tasks.spawn(engine.clone().keep_reconciling());
+        engine.shared.host.lend(WarmPlaces::of(&engine.shared));
         engine
     }
 
@@ -303,7 +304,13 @@ impl Engine {
         for session in self.shared.store.delete_agent(tenant, agent).await? {
             self.registry.end_abandoned(session).await;
         }
+        self.prewarm();
         Ok(())
+    }
+
+    /// Says that agents were deployed: sandboxes are kept ready for them.
+    pub fn prewarm(&self) {
+        self.shared.host.prewarm();
     }
 
     /// Changes what a session's owner says about it. Two changes at once follow each other.

@@ -27,6 +27,7 @@ use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
 
+use crate::places::WarmPlaces;
 use crate::registry::{FactSender, Told};
 use crate::shared::Link;
 
@@ -38,6 +39,10 @@ pub struct SandboxRef {
     /// Which start of it.
     pub incarnation: Incarnation,
 }
+
+/// Names a sandbox that waits for a session: it belongs to none yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WarmId(pub(crate) SessionId);
 
 /// Why a host could not do something. It may have been done all the same.
 #[derive(Debug, thiserror::Error)]
@@ -144,8 +149,23 @@ pub trait SandboxHost: Send + Sync + 'static {
         None
     }
 
-    /// Every sandbox that is alive on this host, frozen ones too.
+    /// Every sandbox that is alive on this host, frozen ones too, and belongs to a session.
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError>;
+
+    /// Lends places to a host that keeps sandboxes ready for sessions to come.
+    fn lend(&self, places: WarmPlaces) {
+        drop(places);
+    }
+
+    /// Says that agents have changed, and so perhaps which sandboxes are to be kept ready.
+    fn prewarm(&self) {}
+
+    /// Ends a sandbox that waits for a session. Returns when nothing of it runs; one that a session
+    /// has taken meanwhile is left alone.
+    async fn end_warm(&self, warm: WarmId) -> Result<(), HostError> {
+        let _none_waits = warm;
+        Ok(())
+    }
 }
 
 /// The way back: how a host tells the engine what a sandbox did. It speaks for one sandbox only,

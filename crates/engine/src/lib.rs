@@ -39,5 +39,6 @@ pub use error::EngineError;
 pub use follow::{FollowFrom, Followed, Follower, Gap, GapReason};
 pub use host::SandboxHost;
 pub use ids::IdSource;
+pub use places::WarmPlaces;
 pub use resume::{RequireState, Resumed};
 pub use workspace::{FileSource, Workspace, WorkspaceError};

@@ -5,7 +5,12 @@
 //! free, the request is turned down: nothing has changed. Whoever made it then makes room and asks
 //! again with a [`Reservation`], so no driver ever waits for another one.
 //!
+//! Sandboxes that wait for a session hold places too: see [`WarmPlaces`]. They are the first to go, and
+//! while somebody waits for a place there are no new ones.
+//!
 //! What is held after a restart is counted from the store, once, before anybody gets a place.
+
+mod warm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +23,11 @@ use ash_core::time::Timestamp;
 use ash_store::Store;
 
 use crate::error::EngineError;
+use crate::host::WarmId;
 use crate::registry::{Decided, Registry, Want};
 use crate::signal::Signal;
+
+pub use warm::WarmPlaces;
 
 /// Who holds the places of an engine.
 pub(crate) struct Places {
@@ -33,6 +41,8 @@ pub(crate) struct Places {
 
 struct State {
     held: BTreeMap<SessionId, Held>,
+    /// The sandboxes that wait for a session, or will.
+    warm: BTreeMap<WarmId, Warm>,
     reservations: BTreeMap<u64, Standing>,
     /// How many reservations were ever made; each has a number.
     made: u64,
@@ -46,23 +56,38 @@ struct Held {
     is_new: bool,
 }
 
+struct Warm {
+    since: Timestamp,
+    is_ready: bool,
+}
+
+/// Who holds a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Session(SessionId),
+    Warm(WarmId),
+}
+
 /// How far somebody who wants a place has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Wants,
     /// Gets the place of a sandbox that was told to go.
-    WaitsFor(SessionId),
+    WaitsFor(Holder),
     Has,
 }
 
 impl State {
     fn taken(&self) -> usize {
-        let reserved = self.reservations.values().filter(|standing| **standing == Standing::Has);
-        self.held.len() + reserved.count()
+        self.held.len() + self.warm.len() + self.reserved()
     }
 
-    fn is_promised(&self, session: SessionId) -> bool {
-        self.reservations.values().any(|standing| *standing == Standing::WaitsFor(session))
+    fn reserved(&self) -> usize {
+        self.reservations.values().filter(|standing| **standing == Standing::Has).count()
+    }
+
+    fn is_promised(&self, holder: Holder) -> bool {
+        self.reservations.values().any(|standing| *standing == Standing::WaitsFor(holder))
     }
 }
 
@@ -72,6 +97,7 @@ impl Places {
             most,
             state: Mutex::new(State {
                 held: BTreeMap::new(),
+                warm: BTreeMap::new(),
                 reservations: BTreeMap::new(),
                 made: 0,
                 heard: Some(BTreeSet::new()),
@@ -108,7 +134,8 @@ impl Places {
             None => Standing::Has,
             Some(_) => Standing::Wants,
         };
-        let waits = |standing: &&mut Standing| **standing == Standing::WaitsFor(session);
+        let holder = Holder::Session(session);
+        let waits = |standing: &&mut Standing| **standing == Standing::WaitsFor(holder);
         let Some(heir) = state.reservations.values_mut().find(waits) else { return };
         *heir = becomes;
         drop(state);
@@ -142,7 +169,10 @@ impl Places {
 
     /// How many there are, by what they do.
     pub(crate) fn occupancy(&self) -> Occupancy {
-        self.state().held.values().map(|held| held.place.kind).collect()
+        let state = self.state();
+        let of = |warm: &Warm| if warm.is_ready { Kind::Prewarmed } else { Kind::Starting };
+        let warm = state.warm.values().map(of);
+        state.held.values().map(|held| held.place.kind).chain(warm).collect()
     }
 
     /// The sessions that hold a place and are recorded.
@@ -181,15 +211,19 @@ impl Places {
 
     /// Says how a reservation gets a place, and promises it one that is free or about to be.
     /// Whoever is `busy` does not have to go, whatever is known of it here.
-    fn plan(&self, reserved: &Reservation, busy: impl Fn(SessionId) -> bool) -> Plan<SessionId> {
+    fn plan(&self, reserved: &Reservation, busy: impl Fn(Holder) -> bool) -> Plan<Holder> {
         let mut state = self.state();
         let state = &mut *state;
-        let reserved_places = state.taken() - state.held.len();
-        let places = state.held.iter().map(|(&session, held)| {
-            let kind = match held.place.kind {
+        let waiting = state.warm.iter().map(|(&id, warm)| {
+            (Holder::Warm(id), Place { kind: Kind::Prewarmed, since: warm.since })
+        });
+        let sessions =
+            state.held.iter().map(|(&session, held)| (Holder::Session(session), held.place));
+        let places = sessions.chain(waiting).map(|(holder, place)| {
+            let kind = match place.kind {
                 // Whoever it is promised to is about to start.
-                Kind::Leaving if state.is_promised(session) => Kind::Starting,
-                Kind::Prewarmed | Kind::Frozen | Kind::Idle if busy(session) => Kind::Running,
+                Kind::Leaving if state.is_promised(holder) => Kind::Starting,
+                Kind::Prewarmed | Kind::Frozen | Kind::Idle if busy(holder) => Kind::Running,
                 kind @ (Kind::Prewarmed
                 | Kind::Frozen
                 | Kind::Idle
@@ -198,12 +232,12 @@ impl Places {
                 | Kind::Leaving
                 | Kind::Stuck) => kind,
             };
-            (session, Place { kind, ..held.place })
+            (holder, Place { kind, ..place })
         });
-        let plan = plan(places, self.most.saturating_sub(reserved_places));
+        let plan = plan(places, self.most.saturating_sub(state.reserved()));
         let standing = match plan {
             Plan::Room => Standing::Has,
-            Plan::Await(session) => Standing::WaitsFor(session),
+            Plan::Await(holder) => Standing::WaitsFor(holder),
             Plan::Evict(_) | Plan::Full => Standing::Wants,
         };
         state.reservations.insert(reserved.number, standing);
@@ -329,7 +363,13 @@ impl Registry {
         loop {
             let deciding = Arc::clone(&shared.places.deciding).lock_owned().await;
             shared.places.count(&*shared.store).await?;
-            let busy = |session| asked.contains(&session) || shared.commands.goes_on_in(session);
+            let busy = |holder| {
+                let works = match holder {
+                    Holder::Session(session) => shared.commands.goes_on_in(session),
+                    Holder::Warm(_) => false,
+                };
+                works || asked.contains(&holder)
+            };
             match shared.places.plan(&reserved, busy) {
                 Plan::Room => return Ok(reserved),
                 Plan::Await(_) => {
@@ -338,9 +378,16 @@ impl Registry {
                         return Ok(reserved);
                     }
                 }
-                Plan::Evict(session) => {
-                    asked.insert(session);
-                    self.have_go(session).await?;
+                Plan::Evict(holder) => {
+                    asked.insert(holder);
+                    match holder {
+                        Holder::Session(session) => self.have_go(session).await?,
+                        Holder::Warm(warm) => {
+                            if self.have_warm_go(warm, &reserved).await {
+                                return Ok(reserved);
+                            }
+                        }
+                    }
                 }
                 Plan::Full => return Err(full()),
             }

@@ -138,6 +138,9 @@ pub(crate) struct Descriptions {
     memory_mb: NonZeroU32,
 }
 
+/// How many sandboxes are kept ready for an agent that does not say.
+const DEFAULT_PREWARM: u32 = 1;
+
 /// What the files of a sandbox may take unless its agent says otherwise.
 const DISK_MB: u32 = 4096;
 
@@ -167,6 +170,11 @@ impl Descriptions {
         };
         Resources { limits, disk_bytes: Some(bytes(asked.disk_mb.unwrap_or(DISK_MB))) }
     }
+}
+
+/// How many sandboxes are kept ready for an agent.
+fn prewarm_of(definition: &Definition) -> u32 {
+    definition.manifest.prewarm.unwrap_or(DEFAULT_PREWARM)
 }
 
 #[async_trait]
@@ -209,11 +217,31 @@ impl Describe for Descriptions {
             env,
             limits: Limits::default(),
             resources: self.resources(&definition),
+            prewarm: prewarm_of(&definition),
             seed: Some(directory),
             system_prompt: options.system_prompt,
             mcp_servers,
             allowed_tools: options.allowed_tools.unwrap_or_default(),
             disallowed_tools: options.disallowed_tools.unwrap_or_default(),
         })
+    }
+
+    async fn to_prewarm(&self) -> Result<Vec<(SandboxLimits, u32)>, Failure> {
+        let unreadable = |error: &dyn std::fmt::Display| {
+            let what = format!("the agents cannot be read: {error}");
+            Failure::new(FailureCode::SandboxStartFailed, what)
+        };
+        let mut wanted = Vec::new();
+        for tenant in self.store.tenants().await.map_err(|error| unreadable(&error))? {
+            let agents = self.store.agents(&tenant.id).await.map_err(|error| unreadable(&error))?;
+            // One that cannot be read cannot be run either.
+            for definition in agents.iter().filter_map(|agent| definition_of(agent).ok()) {
+                if cannot_run(&definition).is_none() {
+                    let limits = self.resources(&definition).limits;
+                    wanted.push((limits, prewarm_of(&definition)));
+                }
+            }
+        }
+        Ok(wanted)
     }
 }

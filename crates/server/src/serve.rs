@@ -130,6 +130,7 @@ impl Server {
             idle_timeout: config.idle_timeout_ms,
             evict_after: config.evict_after_ms,
             max_sandboxes: config.max_sandboxes,
+            max_prewarmed: config.max_prewarmed,
             ..Policy::default()
         };
         let engine = Engine::start(Options {
@@ -191,7 +192,7 @@ impl Server {
     pub async fn drain(&mut self, patience: Duration) {
         self.app.begin_draining();
         let orderly = async {
-            self.engine.drain(patience).await;
+            tokio::join!(self.engine.drain(patience), self.host.end_prewarmed());
             self.stop.cancel();
             while self.tasks.join_next().await.is_some() {}
         };
@@ -211,7 +212,11 @@ impl Server {
         self.app.begin_draining();
         self.engine.abort().await;
         self.stop.cancel();
-        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        let ended = async {
+            // Not handed over: the next server makes its own, and sooner than it could trust these.
+            self.host.end_prewarmed().await;
+            while self.tasks.join_next().await.is_some() {}
+        };
         let _those_left_are_cut_off = tokio::time::timeout(patience, ended).await;
         self.tasks.shutdown().await;
         self.host.abandon().await;
@@ -223,6 +228,7 @@ impl Server {
 
     /// Ends every sandbox too, whatever it is doing.
     pub async fn end_everything(&self) {
+        self.host.end_prewarmed().await;
         match self.host.list().await {
             Ok(alive) => {
                 let mut ending = JoinSet::new();

@@ -23,15 +23,16 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::connection::{ConnectError, Connection, Question};
-use super::enclosure::Enclosure;
 use super::files::{Files, Life};
 use super::options::{EgressGuard, HostOptions};
-use super::process::{Isolation, Process, Started};
+use super::process::{Isolation, Process};
 use super::pump::Pump;
 use super::report::Understanding;
+use super::upkeep;
+use super::warm::Pool;
 use super::word::{done, failed, frame_of, start_failed, unexpected};
-use super::{tree, upkeep};
-use crate::host::{HostError, Reporter, SandboxHost, SandboxRef, Start};
+use crate::host::{HostError, Reporter, SandboxHost, SandboxRef, Start, WarmId};
+use crate::places::WarmPlaces;
 use crate::tasks::Tasks;
 
 /// How many questions may wait for a bridge.
@@ -41,7 +42,6 @@ const QUESTIONS_CAPACITY: usize = 64;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-const DEATH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How long an answer to a command may take beyond the command's own time.
 const EXEC_MARGIN: Duration = Duration::from_secs(15);
@@ -58,6 +58,8 @@ pub(super) struct Inner {
     pub(super) options: HostOptions,
     state: Mutex<State>,
     pub(super) tasks: Tasks,
+    /// Those that wait for a session, where there are any.
+    pub(super) warm: Option<Arc<Pool>>,
 }
 
 #[derive(Default)]
@@ -66,7 +68,7 @@ pub(super) struct State {
     pub(super) children: BTreeMap<SandboxRef, ChildOfOurs>,
     egress: BTreeMap<SandboxRef, EgressGuard>,
     /// How strongly those are isolated that somebody asked about.
-    isolation: BTreeMap<SandboxRef, Isolation>,
+    pub(super) isolation: BTreeMap<SandboxRef, Isolation>,
     /// Those that are frozen, or about to be, because somebody wants it.
     pub(super) frozen: BTreeSet<SandboxRef>,
     /// Those that stand still for a moment while their files are counted.
@@ -107,20 +109,36 @@ impl BridgeHost {
     /// A host over a directory. Bridges that are alive there are found again.
     pub fn open(options: HostOptions) -> io::Result<Self> {
         let files = Files::open(&options.data)?;
-        let (state, tasks) = (Mutex::default(), Tasks::new());
-        let host = Arc::new(Inner { files, options, state, tasks });
+        let is_enclosed = options.enclosure.sandboxing().is_some();
+        let warm = if is_enclosed || options.data.join("warm").try_exists()? {
+            let files = Files::open_warm(&options.data)?;
+            let nursery = Inner::new(files, options.clone(), None);
+            Some(Pool::new(Arc::new(nursery)))
+        } else {
+            None
+        };
+        let host = Arc::new(Inner::new(files, options, warm.clone()));
+        host.tasks.spawn(upkeep::clear_up(Arc::downgrade(&host)));
         host.tasks.spawn(upkeep::thaw_forgotten(Arc::downgrade(&host)));
-        if host.options.enclosure.sandboxing().is_some() {
-            host.tasks.spawn(upkeep::clear_up(Arc::downgrade(&host)));
+        if is_enclosed {
             host.tasks.spawn(upkeep::count_disk(Arc::downgrade(&host)));
         }
         Ok(Self(host))
     }
 
+    /// Ends the sandboxes that wait for a session. From now on there are none.
+    pub async fn end_prewarmed(&self) {
+        if let Some(pool) = &self.0.warm {
+            pool.close().await;
+        }
+    }
+
     /// Lets go of every sandbox without ending it, as the death of the server would.
     pub async fn abandon(&self) {
-        self.0.tasks.abort().await;
-        *self.0.state() = State::default();
+        self.0.abandon().await;
+        if let Some(pool) = &self.0.warm {
+            pool.abandon().await;
+        }
     }
 
     /// Leaves the machine as it was, if no sandbox is left on it.
@@ -318,9 +336,37 @@ impl SandboxHost for BridgeHost {
         let listed = listed.map_err(|error| failed(attempted, error))?;
         listed.map_err(|error| failed(attempted, error))
     }
+
+    fn lend(&self, places: WarmPlaces) {
+        if let Some(pool) = &self.0.warm {
+            pool.lend(places);
+        }
+    }
+
+    fn prewarm(&self) {
+        if let Some(pool) = &self.0.warm {
+            pool.look_again();
+        }
+    }
+
+    async fn end_warm(&self, warm: WarmId) -> Result<(), HostError> {
+        match &self.0.warm {
+            Some(pool) => pool.end(warm).await,
+            None => Ok(()),
+        }
+    }
 }
 
 impl Inner {
+    fn new(files: Files, options: HostOptions, warm: Option<Arc<Pool>>) -> Self {
+        Self { files, options, state: Mutex::default(), tasks: Tasks::new(), warm }
+    }
+
+    pub(super) async fn abandon(&self) {
+        self.tasks.abort().await;
+        *self.state() = State::default();
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -378,72 +424,6 @@ impl Inner {
         Pump { host, sandbox, reporter, questions, understanding, lost, in_vain_since: None }
     }
 
-    /// Whether a sandbox was started by a server that isolates agents otherwise than this one. What nothing was
-    /// written down of is believed to be ours only where nothing is promised.
-    fn is_isolated_otherwise(&self, sandbox: SandboxRef) -> bool {
-        let ours = self.options.enclosure.isolation();
-        let children = &self.state().children;
-        let found = Started::read(&self.files.process(sandbox)).map(|started| started.isolation);
-        !children.contains_key(&sandbox) && found.unwrap_or(Isolation::None) != ours
-    }
-
-    /// Notices the end of a sandbox that an earlier server started.
-    pub(super) fn adopt(
-        self: &Arc<Self>,
-        sandbox: SandboxRef,
-        told: Option<u32>,
-    ) -> Result<(), HostError> {
-        let attempted = "adopt a sandbox";
-        if self.state().children.contains_key(&sandbox) {
-            return Ok(());
-        }
-        // One that cannot be found can still be talked to: its end is noticed by its connection.
-        let Some(process) = self.process_of(sandbox, told) else { return Ok(()) };
-        let cgroup = match self.options.enclosure.sandboxing() {
-            Some(sandboxing) => sandboxing.cgroup(sandbox),
-            None => Ok(None),
-        };
-        let cgroup = cgroup.map_err(|error| failed(attempted, error))?;
-        if let Some(pidfd) = process.handle() {
-            self.watch(sandbox, Some(process), pidfd, cgroup);
-        }
-        Ok(())
-    }
-
-    /// How a sandbox ended, if that was watched.
-    pub(super) async fn death_of(&self, sandbox: SandboxRef) -> Option<Death> {
-        if let Some(reason) = self.state().reasons.get(&sandbox) {
-            return Some(reason.clone());
-        }
-        let mut child = self.state().children.get(&sandbox).cloned()?;
-        let ended = timeout(DEATH_TIMEOUT, child.death.wait_for(Option::is_some)).await;
-        ended.ok()?.ok()?.clone()
-    }
-
-    /// The process of a bridge that is alive: our own child, or what its spool says.
-    pub(super) fn process_of(&self, sandbox: SandboxRef, told: Option<u32>) -> Option<Process> {
-        let child = self.state().children.get(&sandbox).cloned();
-        let living = child.filter(|child| child.death.borrow().is_none());
-        if let Some(process) = living.and_then(|child| child.process) {
-            return Some(process);
-        }
-        match (Started::read(&self.files.process(sandbox)), &self.options.enclosure) {
-            (Some(started), _) => Some(started.process()).filter(|process| process.is_there()),
-            // What it says itself is not believed of one in a sandbox.
-            (None, Enclosure::Sandbox(_)) => None,
-            // Looked at before its name is: whoever has the number later is another.
-            (None, Enclosure::Nothing) => {
-                told.and_then(Process::of).filter(|process| self.is_bridge(process.pid))
-            }
-        }
-    }
-
-    /// Whether a process number that a spool names still belongs to a bridge.
-    fn is_bridge(&self, pid: u32) -> bool {
-        let program = self.options.bridge.file_name();
-        program.is_some_and(|program| tree::has_name(pid, &program.to_string_lossy()))
-    }
-
     /// Forgets a sandbox that is dead.
     pub(super) fn forget(&self, sandbox: SandboxRef) {
         let mut state = self.state();
@@ -453,16 +433,6 @@ impl Inner {
         state.reasons.remove(&sandbox);
         state.isolation.remove(&sandbox);
         state.frozen.remove(&sandbox);
-    }
-
-    /// How strongly a sandbox is isolated, as whoever started it wrote down.
-    fn isolation_of(&self, sandbox: SandboxRef) -> Option<Isolation> {
-        if let Some(known) = self.state().isolation.get(&sandbox) {
-            return Some(*known);
-        }
-        let found = Started::read(&self.files.process(sandbox))?.isolation;
-        self.state().isolation.insert(sandbox, found);
-        Some(found)
     }
 
     /// Those that are connected.

@@ -40,6 +40,9 @@ const MAX_PENDING: usize = 1024;
 /// them, one that has nothing else to say means no good.
 const MAX_UNKNOWN: u64 = 10_000;
 
+/// What the hello is numbered with, and whatever is asked before there can be another question.
+const ONLY_QUESTION: u64 = 0;
+
 /// Something to be asked, and where its answer is waited for.
 pub(super) struct Question {
     pub(super) frame: Frame,
@@ -97,7 +100,7 @@ impl Connection {
     pub(super) async fn open(path: &Path, owner: Owner, after: u64) -> Result<Self, ConnectError> {
         let mut stream = UnixStream::connect(path).await?;
         let hello = Ask::Hello(Hello { versions: OURS, owner: owner.get(), after });
-        stream.write_all(&hello.frame()?.asking(0).encode()?).await?;
+        stream.write_all(&hello.frame()?.asking(ONLY_QUESTION).encode()?).await?;
         let mut decoder = FrameDecoder::with_max(MAX_WELCOME_BYTES);
         let mut descriptors = Vec::new();
         let frame = loop {
@@ -134,6 +137,26 @@ impl Connection {
             .map_err(ConnectError::Foreign)?;
         let decoder = decoder.bounded_by(MAX_FRAME_BYTES);
         Ok(Self { stream, decoder, welcome, listener })
+    }
+
+    /// Asks something of a bridge that has nothing to report, and waits for the answer.
+    pub(super) async fn ask(&mut self, frame: Frame) -> Result<Answer, ConnectError> {
+        self.stream.write_all(&frame.asking(ONLY_QUESTION).encode()?).await?;
+        loop {
+            if let Some(frame) = self.decoder.next_frame()? {
+                match Answer::of(&frame)? {
+                    Some(answer) if frame.re == Some(ONLY_QUESTION) => return Ok(answer),
+                    Some(_) | None => {
+                        return Err(ConnectError::Foreign(format!("it said {:?}", frame.kind)));
+                    }
+                }
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes).await? {
+                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                count => self.decoder.push(&bytes[..count]),
+            }
+        }
     }
 
     /// Passes reports on and questions back, until it ends. Says how, and whether anything came.

@@ -200,16 +200,6 @@ impl Sandboxing {
         };
         self.launcher.start(&spec).map_err(|error| with_causes(&error))
     }
-
-    /// The cgroup of a sandbox, if it has one.
-    pub(super) fn cgroup(&self, sandbox: SandboxRef) -> io::Result<Option<Cgroup>> {
-        self.cgroups.open(&name_of(sandbox))
-    }
-
-    /// Those that could freeze it.
-    pub(super) fn freezer(&self, sandbox: SandboxRef) -> io::Result<Option<Cgroup>> {
-        Ok(self.cgroup(sandbox)?.filter(|cgroup| cgroup.abilities().freeze))
-    }
 }
 
 /// The cgroups of the server over these files: another one has cgroups of its own.
@@ -218,7 +208,8 @@ pub fn cgroups_of(data: &Path) -> Cgroups {
     Cgroups::detect(&name[..12])
 }
 
-/// A cgroup's name says whose it is.
+/// A cgroup's name says whose it is, or was when it was made: it cannot be renamed everywhere. So whoever looks
+/// for one asks [`Inner::cgroup`](super::bridges::Inner::cgroup).
 pub(super) fn name_of(sandbox: SandboxRef) -> String {
     format!("{}-{}", sandbox.session, sandbox.incarnation.get())
 }

@@ -7,12 +7,14 @@
 //!   data/run/<session>/<incarnation>.log          what it had to say about itself
 //!   data/run/<session>/<incarnation>.fresh        its workspace was made for it
 //!   data/run/<session>/<incarnation>.process      which process it is
+//!   data/warm/sandboxes, run                      the same, of those that wait for a session
 //! ```
 //!
 //! A spool that is locked belongs to a live sandbox. One that is free and has a heading belongs to
 //! a sandbox that lived, or was stopped before it could; it is never started again. See
 //! `docs/decisions/0009-the-bridge-and-its-spool.md`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -34,6 +36,8 @@ use crate::host::SandboxRef;
 #[derive(Debug)]
 pub(super) struct Files {
     data: PathBuf,
+    /// Where homes lie: ours, and those of whom users are shared with.
+    homes: Vec<PathBuf>,
     /// Held while a lock is looked at: a look is itself a lock, for a moment.
     looking: Mutex<()>,
     /// Held while a workspace is made, by sessions that share a place.
@@ -64,6 +68,16 @@ pub(super) enum Begin {
 
 impl Files {
     pub(super) fn open(data: &Path) -> io::Result<Self> {
+        Self::in_place(data, "", "warm")
+    }
+
+    /// Of those that wait for a session.
+    pub(super) fn open_warm(data: &Path) -> io::Result<Self> {
+        Self::in_place(data, "warm", "")
+    }
+
+    /// In one place below the data, and with another place beside it.
+    fn in_place(data: &Path, place: &str, other: &str) -> io::Result<Self> {
         // Names of files may be long and the agent's process has another root: no surprises.
         let data = std::path::absolute(data)?;
         if data.to_str().is_none() {
@@ -71,11 +85,13 @@ impl Files {
                 format!("{} is not UTF-8, and cannot be told to an agent", data.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        let homes = [place, other].map(|place| data.join(place).join("sandboxes")).to_vec();
+        let data = data.join(place);
         for dir in ["run", "sandboxes"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(data.join(dir))?;
         }
         let making = std::array::from_fn(|_| Mutex::new(()));
-        Ok(Self { data, looking: Mutex::new(()), making })
+        Ok(Self { data, homes, looking: Mutex::new(()), making })
     }
 
     pub(super) fn workspace(&self, session: SessionId) -> PathBuf {
@@ -84,6 +100,15 @@ impl Files {
 
     pub(super) fn home(&self, session: SessionId) -> PathBuf {
         self.data.join("sandboxes").join(session.to_string()).join("home")
+    }
+
+    /// Makes the directories that the files of a session are put into.
+    pub(super) fn make_room(&self, session: SessionId) -> io::Result<()> {
+        let files = self.data.join("sandboxes").join(session.to_string());
+        for dir in [files, self.run(session)] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        Ok(())
     }
 
     /// Makes what a sandbox needs beside its workspace.
@@ -108,9 +133,38 @@ impl Files {
         self.named(sandbox, "process")
     }
 
-    /// Where the files of all sessions lie.
-    pub(super) fn place(&self) -> PathBuf {
-        self.data.join("sandboxes")
+    /// Where the files of all sandboxes lie that may have a user.
+    pub(super) fn homes(&self) -> &[PathBuf] {
+        &self.homes
+    }
+
+    /// Whether nothing was ever made for a session.
+    pub(super) fn is_untouched(&self, session: SessionId) -> io::Result<bool> {
+        Ok(!(self.workspace(session).try_exists()? || self.home(session).try_exists()?))
+    }
+
+    /// The names of whoever has left anything here.
+    pub(super) fn names(&self) -> io::Result<BTreeSet<SessionId>> {
+        let mut names = BTreeSet::new();
+        for place in ["run", "sandboxes"] {
+            for entry in fs::read_dir(self.data.join(place))? {
+                let name = entry?.file_name();
+                names.extend(name.to_str().and_then(|name| name.parse::<SessionId>().ok()));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Removes everything of somebody that is dead.
+    pub(super) fn remove_all(&self, session: SessionId) -> io::Result<()> {
+        let files = self.data.join("sandboxes").join(session.to_string());
+        for place in [files, self.run(session)] {
+            match fs::remove_dir_all(place) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Held by whoever makes the workspace of a session: a start that was given up may still be at
@@ -261,7 +315,7 @@ impl Files {
         self.data.join("run").join(session.to_string())
     }
 
-    fn named(&self, sandbox: SandboxRef, kind: &str) -> PathBuf {
+    pub(super) fn named(&self, sandbox: SandboxRef, kind: &str) -> PathBuf {
         self.run(sandbox.session).join(file_name(sandbox, kind))
     }
 
@@ -284,7 +338,7 @@ fn file_name(sandbox: SandboxRef, kind: &str) -> String {
     format!("{}.{kind}", sandbox.incarnation.get())
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

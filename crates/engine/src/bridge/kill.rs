@@ -10,7 +10,6 @@ use tokio::time::{Instant, sleep};
 use ash_sandbox::Cgroup;
 
 use super::bridges::Inner;
-use super::enclosure::Sandboxing;
 use super::files::Life;
 use super::process::Process;
 use super::tree;
@@ -34,10 +33,10 @@ impl Inner {
     pub(super) async fn kill(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
         let attempted = "stop a sandbox";
         let begin = Instant::now();
-        if let Some(sandboxing) = self.options.enclosure.sandboxing() {
+        if self.options.enclosure.sandboxing().is_some() {
             while begin.elapsed() < DEATH_TIMEOUT {
-                let (host, sandboxing) = (Arc::clone(self), Arc::clone(sandboxing));
-                let round = move || host.kill_enclosed(&sandboxing, sandbox);
+                let host = Arc::clone(self);
+                let round = move || host.kill_enclosed(sandbox);
                 let round = tokio::task::spawn_blocking(round).await;
                 let round = round.map_err(|error| failed(attempted, error))?;
                 if round.map_err(|error| failed(attempted, error))? {
@@ -65,8 +64,8 @@ impl Inner {
 
     /// Kills whatever is there in a sandbox; says whether there was nothing. When its pid 1 is gone, so is
     /// everything in it: the kernel sees to that.
-    fn kill_enclosed(&self, sandboxing: &Sandboxing, sandbox: SandboxRef) -> io::Result<bool> {
-        let cgroup = sandboxing.cgroup(sandbox)?;
+    fn kill_enclosed(&self, sandbox: SandboxRef) -> io::Result<bool> {
+        let cgroup = self.cgroup(sandbox)?;
         // Also before it has become what it is to be.
         if let Some(cgroup) = &cgroup {
             cgroup.kill()?;
@@ -156,12 +155,8 @@ impl Inner {
         sandbox: SandboxRef,
         attempted: &'static str,
     ) -> Result<Option<Cgroup>, HostError> {
-        match self.options.enclosure.sandboxing() {
-            Some(sandboxing) => {
-                sandboxing.freezer(sandbox).map_err(|error| failed(attempted, error))
-            }
-            None => Ok(None),
-        }
+        let cgroup = self.cgroup(sandbox).map_err(|error| failed(attempted, error))?;
+        Ok(cgroup.filter(|cgroup| cgroup.abilities().freeze))
     }
 
     /// Signals whatever is there of a sandbox; says whether there was nothing.

@@ -23,9 +23,10 @@ use tokio::time::sleep;
 use super::bridges::{ANSWER_TIMEOUT, ChildOfOurs, Inner, State};
 use super::connection::{ConnectError, Connection};
 use super::enclosure::{Opening, Sandboxing, end_of};
-use super::files::{Begin, Life};
+use super::files::{Begin, Life, remove};
 use super::options::{Agent, Resources};
 use super::process::{Process, Started};
+use super::users::Users;
 use super::word::{death_by, done, failed, is_harmless, start_failed};
 use super::workspace;
 use crate::host::{HostError, Reporter, SandboxRef, Start};
@@ -57,6 +58,9 @@ impl Inner {
     ) -> Result<Found, Failure> {
         let agent = self.options.describe.describe(start.record).await?;
         self.clear_before(sandbox).await.map_err(start_failed)?;
+        if let Some(found) = self.start_warm(sandbox, start, &agent, &reporter).await? {
+            return Ok(found);
+        }
         let (found, user) = self.prepare(sandbox, start, agent.seed.clone()).await?;
         self.launch(sandbox, user, agent.resources.clone()).await?;
         let connection = self.first_connection(sandbox).await?;
@@ -83,14 +87,18 @@ impl Inner {
         // It reads as many files as the agent has made.
         let prepared = tokio::task::spawn_blocking(move || {
             let (seed, transcript) = (seed.as_deref(), transcript.as_ref());
-            let users = host.options.enclosure.sandboxing();
-            let users = users.and_then(|sandboxing| sandboxing.users.as_ref());
+            let users = host.users();
             workspace::prepare(&host.files, sandbox, seed, transcript, completed_runs, users)
         });
         prepared.await.map_err(start_failed)?.map_err(start_failed)
     }
 
-    fn config(&self, session: SessionId, agent: Agent) -> Result<Config, Failure> {
+    /// The users of sandboxes, where they have any.
+    pub(super) fn users(&self) -> Option<&Users> {
+        self.options.enclosure.sandboxing().and_then(|sandboxing| sandboxing.users.as_ref())
+    }
+
+    pub(super) fn config(&self, session: SessionId, agent: Agent) -> Result<Config, Failure> {
         let mcp_servers = match agent.mcp_servers {
             Some(servers) => {
                 Some(RawValue::from_string(servers.get().to_owned()).map_err(start_failed)?)
@@ -130,7 +138,7 @@ impl Inner {
     }
 
     /// Starts the bridge, unless it runs already.
-    async fn launch(
+    pub(super) async fn launch(
         self: &Arc<Self>,
         sandbox: SandboxRef,
         user: Option<u32>,
@@ -175,6 +183,8 @@ impl Inner {
         spool: File,
     ) -> Result<(), String> {
         let told = |error: io::Error| error.to_string();
+        // What it says may be of one that this session nearly had.
+        remove(&self.files.process(sandbox)).map_err(told)?;
         let opening = Opening {
             uid: user,
             bridge: &self.options.bridge,
@@ -257,7 +267,10 @@ impl Inner {
     }
 
     /// Connects to a bridge that is coming up.
-    async fn first_connection(&self, sandbox: SandboxRef) -> Result<Connection, Failure> {
+    pub(super) async fn first_connection(
+        &self,
+        sandbox: SandboxRef,
+    ) -> Result<Connection, Failure> {
         loop {
             let error = match self.connect(sandbox, 0).await {
                 Ok(connection) => return Ok(connection),

@@ -2,7 +2,7 @@
 //!
 //! [`BridgeHost`] runs bridges. What is around them is an [`Enclosure`]: a sandbox, or nothing at all. The
 //! rest does not depend on that: `files` says who is alive, `workspace` what there is to work on,
-//! `connection` talks to one bridge, `report` reads what it says, `leftover` reads what a dead one left
+//! `connection` talks to one bridge, `warm` keeps some ready, `report` reads what it says, `leftover` reads what a dead one left
 //! behind.
 
 mod bridges;
@@ -10,6 +10,7 @@ mod connection;
 mod disk;
 mod enclosure;
 mod files;
+mod found;
 mod kill;
 mod launch;
 mod leftover;
@@ -21,6 +22,7 @@ mod transcript;
 mod tree;
 mod upkeep;
 mod users;
+mod warm;
 mod word;
 mod workspace;
 

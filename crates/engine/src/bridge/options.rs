@@ -31,6 +31,9 @@ pub struct Agent {
     pub limits: Limits,
     /// What its sandbox may use of the machine.
     pub resources: Resources,
+    /// How many sandboxes are kept ready for sessions to come; with none, its sessions take none that was
+    /// kept ready for another agent.
+    pub prewarm: u32,
     /// A directory whose content a fresh workspace begins with; never changed afterwards.
     pub seed: Option<PathBuf>,
     /// What it is told about itself beside what stands in its workspace.
@@ -61,6 +64,7 @@ impl Agent {
             env: BTreeMap::new(),
             limits: Limits::default(),
             resources: Resources::default(),
+            prewarm: 0,
             seed: None,
             system_prompt: None,
             mcp_servers: None,
@@ -87,6 +91,11 @@ impl fmt::Debug for Agent {
 pub trait Describe: Send + Sync + 'static {
     /// What a session's agent is run with. A failure is told to whoever waits for the start.
     async fn describe(&self, record: &SessionRecord) -> Result<Agent, Failure>;
+
+    /// Which sandboxes are to be kept ready: with which limits, and how many.
+    async fn to_prewarm(&self) -> Result<Vec<(ash_sandbox::Limits, u32)>, Failure> {
+        Ok(Vec::new())
+    }
 }
 
 /// The same for every session.
@@ -94,6 +103,10 @@ pub trait Describe: Send + Sync + 'static {
 impl Describe for Agent {
     async fn describe(&self, _record: &SessionRecord) -> Result<Self, Failure> {
         Ok(self.clone())
+    }
+
+    async fn to_prewarm(&self) -> Result<Vec<(ash_sandbox::Limits, u32)>, Failure> {
+        Ok(vec![(self.resources.limits.clone(), self.prewarm)])
     }
 }
 

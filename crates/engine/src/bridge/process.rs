@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use serde::{Deserialize, Serialize};
 
 /// What is written down of a sandbox that was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Started {
     /// Its first process.
@@ -22,6 +22,9 @@ pub(super) struct Started {
     pub(super) disk_bytes: Option<u64>,
     /// How strongly it is isolated.
     pub(super) isolation: Isolation,
+    /// The name of its cgroup, if that is not its own: it had it before it was a session's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cgroup: Option<String>,
 }
 
 /// How strongly a sandbox is isolated, and so by what it can be reached.
@@ -49,7 +52,12 @@ impl Started {
     pub(super) fn new(pid: u32, disk_bytes: Option<u64>, isolation: Isolation) -> io::Result<Self> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it has ended already");
         let Process { pid, began } = Process::of(pid).ok_or_else(gone)?;
-        Ok(Self { pid, began, disk_bytes, isolation })
+        Ok(Self { pid, began, disk_bytes, isolation, cgroup: None })
+    }
+
+    /// The same process, as a session's: what its files may take, and what its cgroup is called.
+    pub(super) fn claimed(self, disk_bytes: Option<u64>, cgroup: String) -> Self {
+        Self { disk_bytes, cgroup: Some(cgroup), ..self }
     }
 
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
@@ -156,7 +164,7 @@ mod test {
         let read = Started::read(&path).unwrap();
         assert_eq!(read, ours);
         assert!(read.process().is_there());
-        let another = Started { began: ours.began + 1, ..ours };
+        let another = Started { began: ours.began + 1, ..ours.clone() };
         assert!(!another.process().is_there(), "another one has its number");
         assert!(Started::new(u32::MAX, None, Isolation::None).is_err());
         fs::write(&path, "{\"pid\":1").unwrap();

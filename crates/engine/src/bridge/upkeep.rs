@@ -20,10 +20,20 @@ use super::process::Started;
 use super::{disk, tree};
 use crate::host::SandboxRef;
 
-/// Removes what sandboxes left that died without a server.
+/// Removes what sandboxes left that died without a server, and those that waited for a session. From then on
+/// others are kept ready.
 pub(super) async fn clear_up(host: Weak<Inner>) {
-    if let Some(host) = host.upgrade() {
-        let _done = tokio::task::spawn_blocking(move || host.remove_leftovers()).await;
+    let Some(host) = host.upgrade() else { return };
+    let pool = host.warm.clone();
+    if let Some(pool) = &pool {
+        pool.clear_up().await;
+    }
+    let is_enclosed = host.options.enclosure.sandboxing().is_some();
+    let _done = tokio::task::spawn_blocking(move || host.remove_leftovers()).await;
+    if let Some(pool) = pool
+        && is_enclosed
+    {
+        pool.keep().await;
     }
 }
 
@@ -144,7 +154,7 @@ struct Still<'a> {
 impl<'a> Still<'a> {
     /// Nothing, if only its bridge runs, which moves nothing; or if it cannot be held.
     fn hold(host: &'a Inner, sandbox: SandboxRef) -> Option<Self> {
-        let cgroup = host.options.enclosure.sandboxing()?.freezer(sandbox).ok()??;
+        let cgroup = host.cgroup(sandbox).ok()?.filter(|cgroup| cgroup.abilities().freeze)?;
         if cgroup.processes().ok()?.len() < 2 {
             return None;
         }
@@ -185,10 +195,9 @@ impl Inner {
         if named > most {
             return true;
         }
-        let cgroup = self.options.enclosure.sandboxing().map(|it| it.cgroup(sandbox));
-        let processes = match cgroup {
-            Some(Ok(Some(cgroup))) => cgroup.processes().unwrap_or_default(),
-            Some(Ok(None) | Err(_)) | None => {
+        let processes = match self.cgroup(sandbox) {
+            Ok(Some(cgroup)) => cgroup.processes().unwrap_or_default(),
+            Ok(None) | Err(_) => {
                 let all = self.process_of(sandbox, None).map(tree::descendants).unwrap_or_default();
                 all.into_iter().map(|process| process.pid).collect()
             }
@@ -200,8 +209,7 @@ impl Inner {
     /// was not killed for that.
     fn notice_ooms(&self, sandbox: SandboxRef) {
         let child = self.state().children.get(&sandbox).cloned();
-        let cgroup = self.options.enclosure.sandboxing().map(|it| it.cgroup(sandbox));
-        if let (Some(child), Some(Ok(Some(cgroup)))) = (child, cgroup) {
+        if let (Some(child), Ok(Some(cgroup))) = (child, self.cgroup(sandbox)) {
             // Not of one that is dead: that may be why.
             if let Some(ooms) = cgroup.oom_kills()
                 && child.death.borrow().is_none()
@@ -232,6 +240,20 @@ impl Inner {
         }
     }
 
+    /// The cgroup of a sandbox, if it has one.
+    pub(super) fn cgroup(&self, sandbox: SandboxRef) -> io::Result<Option<Cgroup>> {
+        match self.options.enclosure.sandboxing() {
+            Some(sandboxing) => sandboxing.cgroups.open(&self.cgroup_name(sandbox)),
+            None => Ok(None),
+        }
+    }
+
+    /// What its cgroup is called: as was written down, or as it is.
+    pub(super) fn cgroup_name(&self, sandbox: SandboxRef) -> String {
+        let started = Started::read(&self.files.process(sandbox));
+        started.and_then(|started| started.cgroup).unwrap_or_else(|| name_of(sandbox))
+    }
+
     /// Removes the cgroups of sandboxes that are gone, with whatever is in them: their bridge is dead, so
     /// nobody will ask for it. Blocks.
     pub(super) fn remove_leftovers(&self) {
@@ -242,7 +264,7 @@ impl Inner {
             Ok(all) => all
                 .into_iter()
                 .filter(|&it| !matches!(self.files.life(it), Ok(Life::Dead | Life::Unborn)))
-                .map(name_of)
+                .map(|it| self.cgroup_name(it))
                 .collect(),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;

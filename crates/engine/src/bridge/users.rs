@@ -1,4 +1,5 @@
-//! The users that sandboxes run as: one for each session, and never root.
+//! The users that sandboxes run as: one for each session, and never root. One that waits for a session has
+//! a user already, which goes along with its home.
 //!
 //! Who a session's user is stands in the file system and nowhere else: the owner of its home. So it
 //! cannot be lost without the files that it is for, and it is found again by whatever server comes.
@@ -7,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, lchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// A range of users that nothing else on the machine has.
@@ -35,16 +36,16 @@ impl Users {
         Ok(Some(fs::symlink_metadata(home)?.uid()).filter(|&uid| self.holds(uid)))
     }
 
-    /// The user of the session whose home this is, among those in the same place: the one that owns it,
+    /// The user of the sandbox whose home this is, among those in these places: the one that owns it,
     /// or one that owns nothing yet.
-    pub(super) fn of(&self, home: &Path, place: &Path) -> io::Result<u32> {
+    pub(super) fn of(&self, home: &Path, places: &[PathBuf]) -> io::Result<u32> {
         if let Some(owner) = self.owner(home)? {
             return Ok(owner);
         }
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = match &mut *taken {
             Some(taken) => taken,
-            none @ None => none.insert(self.owners(place)?),
+            none @ None => none.insert(self.owners(places)?),
         };
         let last = self.base.saturating_add(self.count);
         let free = (self.base + 1..last).find(|uid| !taken.contains(uid)).ok_or_else(|| {
@@ -59,18 +60,32 @@ impl Users {
         Ok(free)
     }
 
+    /// Takes a user back whose home is gone.
+    pub(super) fn give_back(&self, uid: u32) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(taken) = &mut *taken {
+            taken.remove(&uid);
+        }
+    }
+
     fn holds(&self, uid: u32) -> bool {
         uid > self.base && uid - self.base < self.count
     }
 
-    /// The users that own homes in a place.
-    fn owners(&self, place: &Path) -> io::Result<BTreeSet<u32>> {
+    /// The users that own homes in these places.
+    fn owners(&self, places: &[PathBuf]) -> io::Result<BTreeSet<u32>> {
         let mut owners = BTreeSet::new();
-        for entry in fs::read_dir(place)? {
-            let home = entry?.path().join("home");
-            // What was removed meanwhile, or never was, owns nothing.
-            if let Ok(found) = fs::symlink_metadata(home) {
-                owners.extend(Some(found.uid()).filter(|&uid| self.holds(uid)));
+        for place in places {
+            let entries = match fs::read_dir(place) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let home = entry?.path().join("home");
+                // What was removed meanwhile, or never was, owns nothing.
+                if let Ok(found) = fs::symlink_metadata(home) {
+                    owners.extend(Some(found.uid()).filter(|&uid| self.holds(uid)));
+                }
             }
         }
         Ok(owners)
@@ -78,11 +93,16 @@ impl Users {
 }
 
 /// Gives a directory to a user, with everything in it, unless it is theirs already: then so is what is
-/// in it. Links are given and not followed. Nothing of the session may run.
+/// in it. Nothing of the session may run.
 pub(super) fn give(root: &Path, uid: u32) -> io::Result<()> {
     if fs::symlink_metadata(root)?.uid() == uid {
         return Ok(());
     }
+    give_all(root, uid)
+}
+
+/// Gives a directory to a user, with everything in it. Links are given and not followed.
+pub(super) fn give_all(root: &Path, uid: u32) -> io::Result<()> {
     let mut rest = vec![root.to_owned()];
     let mut found = Vec::new();
     while let Some(directory) = rest.pop() {
@@ -115,7 +135,8 @@ mod test {
         let place = tempfile::tempdir().unwrap();
         let users = Users::new(300_000, 4);
         let homes = ["a", "b", "c", "d"].map(|name| home(place.path(), name));
-        let given: Vec<_> = homes.iter().map(|home| users.of(home, place.path()).ok()).collect();
+        let given: Vec<_> =
+            homes.iter().map(|home| users.of(home, &[place.path().to_owned()]).ok()).collect();
         assert_eq!(given, [Some(300_001), Some(300_002), Some(300_003), None]);
         assert!(!given.contains(&Some(users.for_a_probe())));
     }
@@ -130,7 +151,7 @@ mod test {
         fs::create_dir(one.join("dir")).unwrap();
         fs::write(one.join("dir/file"), "").unwrap();
         std::os::unix::fs::symlink("/", one.join("dir/link")).unwrap();
-        let uid = Users::new(300_000, 4).of(&one, place.path()).unwrap();
+        let uid = Users::new(300_000, 4).of(&one, &[place.path().to_owned()]).unwrap();
         give(&one, uid).unwrap();
         for name in ["", "dir", "dir/file", "dir/link"] {
             let found = fs::symlink_metadata(one.join(name)).unwrap();
@@ -139,7 +160,7 @@ mod test {
         assert_eq!(fs::metadata("/").unwrap().uid(), 0, "links are not followed");
         // Another server over the same files.
         let users = Users::new(300_000, 4);
-        assert_ne!(users.of(&two, place.path()).unwrap(), uid);
-        assert_eq!(users.of(&one, place.path()).unwrap(), uid);
+        assert_ne!(users.of(&two, &[place.path().to_owned()]).unwrap(), uid);
+        assert_eq!(users.of(&one, &[place.path().to_owned()]).unwrap(), uid);
     }
 }

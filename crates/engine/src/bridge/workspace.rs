@@ -41,7 +41,7 @@ pub(super) fn prepare(
     let is_alive = matches!(files.life(sandbox)?, Life::Alive(_));
     let user = match users {
         Some(users) if is_alive => users.owner(&home)?,
-        Some(users) => Some(users.of(&home, &files.place())?),
+        Some(users) => Some(users.of(&home, files.homes())?),
         None => None,
     };
     let (native, turns) = verify(&home, transcript, completed_runs);
@@ -83,15 +83,26 @@ fn make(files: &Files, sandbox: SandboxRef, seed: Option<&Path>) -> io::Result<W
         _ => {}
     }
     directory(&new)?;
-    // Before there is a workspace, so that no crash makes a fresh one look like one that was kept.
-    OpenOptions::new().create(true).append(true).mode(0o600).open(&mark)?;
+    mark_fresh(files, sandbox)?;
     if let Some(seed) = seed {
-        copy(seed, &new)?;
-        // Once for all of it: thousands of small files would take seconds one by one.
-        syncfs(File::open(&new)?)?;
+        sow(seed, &new)?;
     }
     fs::rename(&new, &place).map_err(|error| named(&place, error))?;
     Ok(Workspace::Fresh)
+}
+
+/// Says that a workspace is made for this sandbox. Before there is one, so that no crash makes a fresh one
+/// look like one that was kept.
+pub(super) fn mark_fresh(files: &Files, sandbox: SandboxRef) -> io::Result<()> {
+    let mark = files.fresh_mark(sandbox);
+    OpenOptions::new().create(true).append(true).mode(0o600).open(mark).map(drop)
+}
+
+/// Puts a seed into a workspace that is not in use yet.
+pub(super) fn sow(seed: &Path, workspace: &Path) -> io::Result<()> {
+    copy(seed, workspace)?;
+    // Once for all of it: thousands of small files would take seconds one by one.
+    Ok(syncfs(File::open(workspace)?)?)
 }
 
 /// Copies what is in a directory into another one. Whoever owns the copy may always change it.

@@ -75,6 +75,8 @@ settings! {
 
     /// How many sandboxes may be alive at once
     max_sandboxes: NonZeroU32 = "ASH_MAX_SANDBOXES" ("--max-sandboxes") default "1000", Now;
+    /// How many of them may be kept ready for sessions to come; 0: none
+    max_prewarmed: u32 = "ASH_MAX_PREWARMED" default "16", Now;
     /// How long a session may do nothing before it is paused
     idle_timeout_ms: Duration = "ASH_IDLE_TIMEOUT_MS" ("--idle-timeout-ms") default "1800000", Now;
     /// How long a paused session keeps its frozen sandbox

@@ -101,6 +101,7 @@ pub(super) async fn deploy(
         }
         Err(error) => return Err(error.into()),
     };
+    app.engine().prewarm();
     Ok((StatusCode::CREATED, JsonAnswer(shown(&app, &agent)?)))
 }
 

@@ -25,7 +25,7 @@ pub struct Bounds {
     /// How many connections are open at a time.
     pub connections: usize,
     /// How many header lines are read. Fewer are allowed (`layer`): what is not read is refused without
-    /// a word. As many as fit into the buffer, so that they are never too many to be told so.
+    /// a word. Room for all of them is made for each request, so they are not as many as would fit.
     pub headers: usize,
     /// How many bytes of a connection are held in memory, in each direction: the head of a request
     /// must fit.
@@ -42,7 +42,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             connections: 8_192,
-            headers: 16 * 1024,
+            headers: 400,
             buffer_bytes: 64 * 1024,
             head_patience: Duration::from_secs(60),
             write_patience: Duration::from_secs(30),

@@ -45,8 +45,10 @@ struct Pool {
     cold: u64,
     /// Those that are starting.
     warming: u64,
-    /// Those that are frozen.
+    /// Those that are frozen, and those that wait for a session.
     warm: u64,
+    /// Of those, the ones that wait for a session.
+    pre_warmed: u64,
     /// Those that wait for a prompt.
     waiting: u64,
     /// Those that work on one.
@@ -83,14 +85,15 @@ pub(super) async fn health(State(app): State<App>) -> Result<JsonAnswer<Health>,
         pool: Pool {
             total: pool.live(),
             cold: 0,
-            warming: pool.starting + pool.prewarmed,
-            warm: pool.frozen,
+            warming: pool.starting,
+            warm: pool.frozen + pool.prewarmed,
+            pre_warmed: pool.prewarmed,
             waiting: pool.idle,
             running: pool.running,
             max_capacity: app.parts().max_sandboxes,
             resume_warm_hits: counts.warm,
             resume_cold_hits: counts.cold,
-            pre_warm_hits: 0,
+            pre_warm_hits: counts.prewarmed,
         },
         coordinator_id: app.parts().metrics.coordinator().to_owned(),
         remote_runners: 0,

@@ -83,12 +83,13 @@ pub(super) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse,
         "Sandboxes by what they do.",
         &[
             ("{state=\"cold\"}", 0),
-            ("{state=\"warming\"}", pool.starting + pool.prewarmed),
-            ("{state=\"warm\"}", pool.frozen),
+            ("{state=\"warming\"}", pool.starting),
+            ("{state=\"warm\"}", pool.frozen + pool.prewarmed),
             ("{state=\"waiting\"}", pool.idle),
             ("{state=\"running\"}", pool.running),
         ],
     );
+    gauge("ash_pool_prewarmed", "Sandboxes that wait for a session.", &[("", pool.prewarmed)]);
     let most = u64::from(app.parts().max_sandboxes);
     gauge("ash_pool_max_capacity", "Sandboxes that there may be.", &[("", most)]);
     text.push_str(&counted.0.handle.render());

@@ -16,6 +16,7 @@ mod fake;
 mod faults;
 mod kills;
 mod manners;
+mod prewarmed;
 mod protocol;
 mod record;
 mod reference;

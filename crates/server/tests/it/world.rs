@@ -39,6 +39,8 @@ pub(crate) struct World {
     pub(crate) engine: Engine,
     pub(crate) limits: Limits,
     pub(crate) resources: Resources,
+    /// How many sandboxes are kept ready.
+    pub(crate) prewarm: u32,
     pub(crate) enclosure: Enclosure,
     _temp: Option<tempfile::TempDir>,
 }
@@ -67,10 +69,22 @@ impl World {
     async fn of(dir: &Path, url: &str, limits: Limits) -> Self {
         let enclosure = enclosure(&dir.join("data"));
         let resources = Resources::default();
-        let (engine, host) = engine(dir, url, limits, resources.clone(), enclosure.clone()).await;
+        let agent = (limits, resources.clone(), 0);
+        let (engine, host) = engine(dir, url, agent, enclosure.clone()).await;
         let url = url.to_owned();
         let dir = dir.to_owned();
-        Self { dir, model: None, url, host, engine, limits, resources, enclosure, _temp: None }
+        Self {
+            dir,
+            model: None,
+            url,
+            host,
+            engine,
+            limits,
+            resources,
+            prewarm: 0,
+            enclosure,
+            _temp: None,
+        }
     }
 
     /// In sandboxes that may use only so much; none, if this machine has no sandboxes.
@@ -86,6 +100,24 @@ impl World {
         Some(world)
     }
 
+    /// In sandboxes, of which so many are kept ready; returns when they are.
+    pub(crate) async fn prewarmed(resources: Resources, count: u32) -> Option<Self> {
+        let mut world = Self::sandboxed(resources).await?;
+        world.prewarm = count;
+        world.kill_engine().await;
+        world.until_waiting(count).await;
+        Some(world)
+    }
+
+    /// Waits until so many sandboxes wait for a session.
+    pub(crate) async fn until_waiting(&self, count: u32) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.engine.pool().await.unwrap().prewarmed != u64::from(count) {
+            assert!(Instant::now() < deadline, "never: {count} sandboxes wait");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -99,13 +131,14 @@ impl World {
     pub(crate) async fn kill_engine(&mut self) {
         self.engine.abort().await;
         self.host.abandon().await;
-        let (resources, enclosure) = (self.resources.clone(), self.enclosure.clone());
-        let again = engine(&self.dir, &self.url, self.limits, resources, enclosure).await;
+        let agent = (self.limits, self.resources.clone(), self.prewarm);
+        let again = engine(&self.dir, &self.url, agent, self.enclosure.clone()).await;
         (self.engine, self.host) = again;
     }
 
-    pub(crate) async fn session(&self) -> SessionId {
-        let create = CreateSession {
+    /// What a session is made with.
+    pub(crate) fn new_session() -> CreateSession {
+        CreateSession {
             tenant: tenant(),
             agent: "coder".parse().unwrap(),
             settings: Settings {
@@ -116,8 +149,11 @@ impl World {
             },
             time_to_live: None,
             idle_timeout: None,
-        };
-        let id = self.engine.create_session(create, None).await.unwrap().record.id;
+        }
+    }
+
+    pub(crate) async fn session(&self) -> SessionId {
+        let id = self.engine.create_session(Self::new_session(), None).await.unwrap().record.id;
         self.engine.settled(&tenant(), id).await.unwrap();
         id
     }
@@ -212,6 +248,7 @@ impl World {
 
     /// Ends everything, and sees that nothing is left.
     pub(crate) async fn end(self) {
+        self.host.end_prewarmed().await;
         for sandbox in self.host.list().await.unwrap() {
             self.host.stop(sandbox).await.unwrap();
         }
@@ -273,8 +310,7 @@ impl Turn {
 pub(crate) async fn engine(
     dir: &Path,
     model_url: &str,
-    limits: Limits,
-    resources: Resources,
+    (limits, resources, prewarm): (Limits, Resources, u32),
     enclosure: Enclosure,
 ) -> (Engine, BridgeHost) {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir.join("ash.db")).unwrap());
@@ -299,6 +335,7 @@ pub(crate) async fn engine(
         env: BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]),
         limits,
         resources,
+        prewarm,
         ..Agent::new("builtin", "scripted")
     };
     let host = BridgeHost::open(HostOptions {
@@ -382,7 +419,14 @@ pub(crate) fn can_isolate() -> bool {
 
 /// The bridges of a server's sandboxes that are alive, by what it wrote down of them.
 pub(crate) fn bridges_of(data: &Path) -> Vec<u32> {
-    let runs = std::fs::read_dir(data.join("run")).into_iter().flatten().flatten();
+    let mut all = bridges_in(data);
+    all.extend(bridges_in(&data.join("warm")));
+    all
+}
+
+/// Those in one place: of sessions, or of none.
+pub(crate) fn bridges_in(place: &Path) -> Vec<u32> {
+    let runs = std::fs::read_dir(place.join("run")).into_iter().flatten().flatten();
     let files = runs.flat_map(|run| std::fs::read_dir(run.path()).into_iter().flatten().flatten());
     let notes = files.filter(|file| file.path().extension().is_some_and(|kind| kind == "process"));
     let pids = notes.filter_map(|note| {

@@ -257,6 +257,7 @@ fn policy(places: u32) -> Policy {
         idle_timeout: Duration::from_secs(70),
         evict_after: Duration::from_secs(50),
         max_sandboxes: NonZeroU32::new(places).unwrap(),
+        max_prewarmed: 0,
     }
 }
 

@@ -11,6 +11,7 @@ mod idempotency;
 mod lost;
 mod pages;
 mod pool;
+mod prewarmed;
 mod routes;
 mod secrets;
 pub(crate) mod served;

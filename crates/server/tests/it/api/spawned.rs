@@ -47,7 +47,12 @@ pub(crate) struct Spawned {
 
 impl Spawned {
     pub(crate) async fn start() -> Self {
-        Self::of(env!("CARGO_BIN_EXE_ash").into(), Dir::new()).await
+        Self::with(&[]).await
+    }
+
+    /// With further settings.
+    pub(crate) async fn with(settings: &[(&str, &str)]) -> Self {
+        Self::of(env!("CARGO_BIN_EXE_ash").into(), Dir::new(), settings).await
     }
 
     /// A server whose programs are copies, in `bin` of its directory, so that others can be put in their
@@ -58,14 +63,16 @@ impl Spawned {
         std::fs::create_dir(&bin).unwrap();
         std::fs::copy(bridge_program(), bin.join("ash-bridge")).unwrap();
         std::fs::copy(env!("CARGO_BIN_EXE_ash"), bin.join("ash")).unwrap();
-        Self::of(bin.join("ash"), dir).await
+        Self::of(bin.join("ash"), dir, &[]).await
     }
 
-    async fn of(program: PathBuf, dir: Dir) -> Self {
+    async fn of(program: PathBuf, dir: Dir, settings: &[(&str, &str)]) -> Self {
         bridge_program();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let model = Model::start(listener, model::Options::default()).unwrap();
-        let variables: Vec<_> = variables(dir.path(), &model.url()).into_iter().collect();
+        let mut variables = variables(dir.path(), &model.url());
+        variables.extend(settings.iter().map(|(name, value)| ((*name).into(), (*value).into())));
+        let variables: Vec<_> = variables.into_iter().collect();
         let (child, client) = spawn(&program, dir.path(), &variables);
         Self { child, client, model, variables, program, dir }
     }

@@ -137,12 +137,6 @@ async fn a_server_hands_over_to_no_program_that_could_not_serve() {
         std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::rename(&new, bin.join(name)).unwrap();
     };
-    let migrations = |sql: &str| {
-        let script = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute(sys.argv[2]); d.commit()";
-        let database = spawned.dir.path().join("data/ash.db");
-        let ran = Command::new("python3").args(["-c", script]).arg(database).arg(sql).status();
-        assert!(ran.unwrap().success());
-    };
     let refused = async |times: usize, why: &str| {
         hand_over(&spawned);
         let count = || spawned.said().matches("not handing over: ").count();
@@ -162,9 +156,6 @@ async fn a_server_hands_over_to_no_program_that_could_not_serve() {
     put("ash-bridge", b"#!/bin/sh\nexit 1\n");
     refused(3, "does not say that it is a bridge").await;
     put("ash-bridge", &bridge);
-    migrations("INSERT INTO schema_migration VALUES (99, 'later')");
-    refused(4, "the database has schema version 99").await;
-    migrations("DELETE FROM schema_migration WHERE version = 99");
     hand_over(&spawned);
     until("it hands over", || spawned.said().contains("handing over to ash ")).await;
     until("the next one is there", || spawned.said().matches("listening on").count() == 1).await;

@@ -1,0 +1,91 @@
+//! Sandboxes that are found: whose process one is, how it is isolated, and how it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ash_core::failure::Death;
+use tokio::time::timeout;
+
+use super::bridges::Inner;
+use super::enclosure::Enclosure;
+use super::process::{Isolation, Process, Started};
+use super::tree;
+use super::word::failed;
+use crate::host::{HostError, SandboxRef};
+
+/// How long the end of a sandbox may take to be noticed.
+const DEATH_TIMEOUT: Duration = Duration::from_secs(8);
+
+impl Inner {
+    /// Whether a sandbox was started by a server that isolates agents otherwise than this one. What nothing was
+    /// written down of is believed to be ours only where nothing is promised.
+    pub(super) fn is_isolated_otherwise(&self, sandbox: SandboxRef) -> bool {
+        let ours = self.options.enclosure.isolation();
+        let children = &self.state().children;
+        let found = Started::read(&self.files.process(sandbox)).map(|started| started.isolation);
+        !children.contains_key(&sandbox) && found.unwrap_or(Isolation::None) != ours
+    }
+
+    /// Notices the end of a sandbox that an earlier server started.
+    pub(super) fn adopt(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+        told: Option<u32>,
+    ) -> Result<(), HostError> {
+        let attempted = "adopt a sandbox";
+        if self.state().children.contains_key(&sandbox) {
+            return Ok(());
+        }
+        // One that cannot be found can still be talked to: its end is noticed by its connection.
+        let Some(process) = self.process_of(sandbox, told) else { return Ok(()) };
+        let cgroup = self.cgroup(sandbox).map_err(|error| failed(attempted, error))?;
+        if let Some(pidfd) = process.handle() {
+            self.watch(sandbox, Some(process), pidfd, cgroup);
+        }
+        Ok(())
+    }
+
+    /// How a sandbox ended, if that was watched.
+    pub(super) async fn death_of(&self, sandbox: SandboxRef) -> Option<Death> {
+        if let Some(reason) = self.state().reasons.get(&sandbox) {
+            return Some(reason.clone());
+        }
+        let mut child = self.state().children.get(&sandbox).cloned()?;
+        let ended = timeout(DEATH_TIMEOUT, child.death.wait_for(Option::is_some)).await;
+        ended.ok()?.ok()?.clone()
+    }
+
+    /// The process of a bridge that is alive: our own child, or what its spool says.
+    pub(super) fn process_of(&self, sandbox: SandboxRef, told: Option<u32>) -> Option<Process> {
+        let child = self.state().children.get(&sandbox).cloned();
+        let living = child.filter(|child| child.death.borrow().is_none());
+        if let Some(process) = living.and_then(|child| child.process) {
+            return Some(process);
+        }
+        match (Started::read(&self.files.process(sandbox)), &self.options.enclosure) {
+            (Some(started), _) => Some(started.process()).filter(|process| process.is_there()),
+            // What it says itself is not believed of one in a sandbox.
+            (None, Enclosure::Sandbox(_)) => None,
+            // Looked at before its name is: whoever has the number later is another.
+            (None, Enclosure::Nothing) => {
+                told.and_then(Process::of).filter(|process| self.is_bridge(process.pid))
+            }
+        }
+    }
+
+    /// Whether a process number that a spool names still belongs to a bridge.
+    fn is_bridge(&self, pid: u32) -> bool {
+        let program = self.options.bridge.file_name();
+        program.is_some_and(|program| tree::has_name(pid, &program.to_string_lossy()))
+    }
+
+    /// How strongly a sandbox is isolated, as whoever started it wrote down.
+    pub(super) fn isolation_of(&self, sandbox: SandboxRef) -> Option<Isolation> {
+        if let Some(known) = self.state().isolation.get(&sandbox) {
+            return Some(*known);
+        }
+        let found = Started::read(&self.files.process(sandbox))?.isolation;
+        self.state().isolation.insert(sandbox, found);
+        Some(found)
+    }
+}
