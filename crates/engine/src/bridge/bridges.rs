@@ -20,7 +20,7 @@ use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use async_trait::async_trait;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::connection::{ConnectError, Connection, Question};
 use super::files::{Files, Life};
@@ -33,7 +33,12 @@ use super::warm::Pool;
 use super::word::{done, failed, frame_of, start_failed, unexpected};
 use crate::host::{HostError, Reporter, SandboxHost, SandboxRef, Start, WarmId};
 use crate::places::WarmPlaces;
+use crate::signal::Signal;
 use crate::tasks::Tasks;
+
+/// How often a dead sandbox is tried to be buried again, and the pause before each.
+const BURIALS: usize = 20;
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How many questions may wait for a bridge.
 const QUESTIONS_CAPACITY: usize = 64;
@@ -58,6 +63,8 @@ pub(super) struct Inner {
     pub(super) options: HostOptions,
     state: Mutex<State>,
     pub(super) tasks: Tasks,
+    /// Another sandbox is listened to.
+    pub(super) company: Arc<Signal<()>>,
     /// Those that wait for a session, where there are any.
     pub(super) warm: Option<Arc<Pool>>,
 }
@@ -237,7 +244,17 @@ impl SandboxHost for BridgeHost {
         }
         self.0.kill(sandbox).await?;
         self.0.forget(sandbox);
-        self.0.files.bury(sandbox).map_err(|error| failed("bury a sandbox", error))
+        // A child that is just being started has a copy of what was open then, locks and all, until it is
+        // another program.
+        let mut buried = self.0.files.bury(sandbox);
+        for _ in 0..BURIALS {
+            if buried.is_ok() {
+                break;
+            }
+            sleep(LOOK).await;
+            buried = self.0.files.bury(sandbox);
+        }
+        buried.map_err(|error| failed("bury a sandbox", error))
     }
 
     async fn freeze(&self, sandbox: SandboxRef) -> Result<(), HostError> {
@@ -359,7 +376,8 @@ impl SandboxHost for BridgeHost {
 
 impl Inner {
     fn new(files: Files, options: HostOptions, warm: Option<Arc<Pool>>) -> Self {
-        Self { files, options, state: Mutex::default(), tasks: Tasks::new(), warm }
+        let (state, company) = (Mutex::default(), Arc::default());
+        Self { files, options, state, tasks: Tasks::new(), company, warm }
     }
 
     pub(super) async fn abandon(&self) {
@@ -408,6 +426,8 @@ impl Inner {
         if let Some(former) = state.links.insert(sandbox, Link { questions, pump, lost }) {
             former.pump.abort();
         }
+        drop(state);
+        self.company.change(|()| ());
         Ok(())
     }
 

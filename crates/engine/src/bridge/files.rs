@@ -220,12 +220,13 @@ impl Files {
     }
 
     pub(super) fn life(&self, sandbox: SandboxRef) -> io::Result<Life> {
+        // Let go of after the file: until that is closed, our look is a lock.
+        let _looking = self.looking();
         let spool = match File::open(self.spool(sandbox)) {
             Ok(spool) => spool,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Life::Unborn),
             Err(error) => return Err(error),
         };
-        let _looking = self.looking();
         match flock(&spool, FlockOperation::NonBlockingLockShared) {
             Ok(()) if spool.metadata()?.len() == 0 => Ok(Life::Unborn),
             Ok(()) => Ok(Life::Dead),

@@ -37,6 +37,14 @@ pub(super) async fn clear_up(host: Weak<Inner>) {
     }
 }
 
+/// Waits until a sandbox is listened to, or there is no host: where nothing is, nothing has to be looked at.
+async fn company(host: &Weak<Inner>) {
+    let watched = |host: Arc<Inner>| (host.company.watch(), host.connected().is_empty());
+    while let Some((mut news, true)) = host.upgrade().map(watched) {
+        news.changed().await;
+    }
+}
+
 /// Between two looks for what is frozen by accident.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -45,9 +53,11 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(super) async fn thaw_forgotten(host: Weak<Inner>) {
     loop {
         sleep(LOOK).await;
+        company(&host).await;
         let Some(host) = host.upgrade() else { return };
+        let connected = host.connected();
         let looked = tokio::task::spawn_blocking(move || {
-            for sandbox in host.connected() {
+            for sandbox in connected {
                 // One that is gone meanwhile is not frozen either.
                 if let Ok(true) = host.thaw_if_forgotten(sandbox) {
                     let session = sandbox.session;
@@ -81,6 +91,9 @@ pub(super) async fn count_disk(host: Weak<Inner>) {
     let mut counting = JoinSet::new();
     loop {
         sleep(ROUND).await;
+        if counting.is_empty() {
+            company(&host).await;
+        }
         let Some(host) = host.upgrade() else { return };
         let connected = host.connected();
         due.retain(|sandbox, _| connected.contains(sandbox));

@@ -50,6 +50,7 @@ fn every_setting_has_the_default_of_the_contract() {
         ("ASH_HOST", "127.0.0.1"),
         ("ASH_IDLE_TIMEOUT_MS", "1800000"),
         ("ASH_INTERNAL_SECRET", ""),
+        ("ASH_MAX_PREWARMED", "16"),
         ("ASH_MAX_SANDBOXES", "1000"),
         ("ASH_MIN_ISOLATION", "rootless"),
         ("ASH_ORPHAN_TTL_MS", "600000"),

@@ -100,6 +100,51 @@ async fn a_workspace_that_outgrows_its_disk_ends_the_sandbox_with_the_reason() {
     world.end().await;
 }
 
+/// Moves a large file about behind the back of whoever counts: it hears when a directory was looked into,
+/// and puts the file where the count has been already.
+const SHUFFLE: &str = r"
+import ctypes, os, select, struct
+os.chdir('/workspace')
+for name in 'abc': os.mkdir(name)
+first, middle, last = [entry.name for entry in os.scandir('.') if entry.is_dir()]
+for number in range(9000): open(f'{middle}/{number}', 'w').close()
+libc = ctypes.CDLL(None)
+heard = libc.inotify_init1(0)
+CLOSED = 0x10
+of_first = libc.inotify_add_watch(heard, first.encode(), CLOSED)
+of_last = libc.inotify_add_watch(heard, last.encode(), CLOSED)
+large = os.open(f'{last}/large', os.O_CREAT | os.O_RDWR)
+at, written = last, 0
+open('ready', 'w').close()
+while True:
+    select.select([heard], [], [])
+    events = os.read(heard, 65536)
+    while events:
+        watch, _, _, length = struct.unpack_from('iIII', events)
+        events = events[16 + length:]
+        if length: continue
+        if watch == of_first and at == last:
+            os.rename(f'{last}/large', f'{first}/large'); at = first
+        elif watch == of_last and at == first:
+            os.rename(f'{first}/large', f'{last}/large'); at = last
+            if written < 150: os.write(large, b'z' * (15 << 20)); written += 15
+";
+
+#[tokio::test]
+async fn what_is_moved_about_behind_the_count_is_found_while_it_stands_still() {
+    // Nine thousand empty files count too.
+    let Some(world) = World::sandboxed(resources(512, 64)).await else { return };
+    let session = world.session().await;
+    let workspace = world.host.workspace(session);
+    std::fs::write(workspace.join("shuffle.py"), SHUFFLE).unwrap();
+    world.prompt(session, "Hide.\n/bash python3 shuffle.py\n/say done").await;
+    until("it hides", || workspace.join("ready").exists()).await;
+    let sandbox = world.sandbox(session).await;
+    assert_eq!(failure(&world, session).await, FailureCode::SandboxDiskFull);
+    until("nothing of it is left", || world.cgroup(sandbox).is_none()).await;
+    world.end().await;
+}
+
 #[tokio::test]
 async fn the_death_of_a_bridge_is_told_by_its_signal_also_by_the_next_server() {
     let Some(mut world) = World::sandboxed(Resources::default()).await else { return };
