@@ -62,8 +62,19 @@ impl Launcher {
         &self.helper
     }
 
-    /// Starts a sandbox. On failure nothing of it is left, but for its cgroup, which is the caller's.
+    /// Starts a sandbox, as [`start_noted`](Self::start_noted) does, and notes nothing.
     pub fn start(&self, spec: &Spec<'_>) -> Result<Launched, LaunchError> {
+        self.start_noted(spec, |_| Ok(()))
+    }
+
+    /// Starts a sandbox. `note` is told which process it is before its program runs; if the caller dies
+    /// over that, the program never does. On failure nothing of it is left, but for its cgroup, which is
+    /// the caller's.
+    pub fn start_noted(
+        &self,
+        spec: &Spec<'_>,
+        note: impl FnOnce(u32) -> io::Result<()>,
+    ) -> Result<Launched, LaunchError> {
         let at =
             |step: Step| move |source: io::Error| LaunchError::new(step, String::new(), source);
         self.check(spec).map_err(at(Step::Spec))?;
@@ -112,7 +123,7 @@ impl Launcher {
         let mut helper = self.spawn(theirs, spec.log).map_err(|source| {
             LaunchError::new(Step::Helper, self.helper.display().to_string(), source)
         })?;
-        let heard = hear_out(&ours);
+        let heard = hear_out(&ours, note);
         if heard.is_err() {
             let _gone_already = helper.kill();
         }
@@ -153,16 +164,26 @@ fn owned_pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// Hears until nobody is left to say anything. Kills pid 1 if it came to nothing.
-fn hear_out(socket: &OwnedFd) -> Result<Launched, LaunchError> {
+fn hear_out(
+    socket: &OwnedFd,
+    note: impl FnOnce(u32) -> io::Result<()>,
+) -> Result<Launched, LaunchError> {
     let failed = |source| LaunchError::new(Step::Answer, String::new(), source);
     sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(PATIENCE))
         .map_err(|errno| failed(errno.into()))?;
     let mut launched: Option<Launched> = None;
     let mut failure: Option<LaunchError> = None;
+    let mut note = Some(note);
     loop {
         match order::hear(socket.as_fd()) {
             Ok(Some((Said::Started { pid }, Some(pidfd)))) => {
                 launched = Some(Launched { pid, pidfd });
+                if let Err(source) = note.take().map_or(Ok(()), |note| note(pid)) {
+                    failure = failure.or(Some(failed(source)));
+                    break;
+                }
+                // One that is gone by now has said why, which is heard next.
+                let _gone = order::let_go(socket.as_fd());
             }
             Ok(Some((Said::Started { .. }, None))) => {
                 let source = io::Error::other("pid 1 was started, and its handle did not come");

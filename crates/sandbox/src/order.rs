@@ -123,6 +123,17 @@ pub(crate) fn say(socket: BorrowedFd<'_>, said: &Said, pidfd: Option<&OwnedFd>) 
     send(socket, &serde_json::to_vec(said)?, &handles)
 }
 
+/// Lets pid 1 go on. It may be gone already.
+pub(crate) fn let_go(socket: BorrowedFd<'_>) -> io::Result<()> {
+    send(socket, &[1], &[])
+}
+
+/// Waits to be let go on; fails if the server is gone, or does not want it any more.
+pub(crate) fn wait_to_go(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let gone = || io::Error::from(rustix::io::Errno::PIPE);
+    receive(socket, &mut [0; 1])?.map(|_| ()).ok_or_else(gone)
+}
+
 /// Hears what is said. None when the other side is gone.
 pub(crate) fn hear(socket: BorrowedFd<'_>) -> io::Result<Option<(Said, Option<OwnedFd>)>> {
     let mut buffer = [0; 1024];

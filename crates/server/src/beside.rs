@@ -12,8 +12,12 @@ const BRIDGE: &str = "ash-bridge";
 /// # Errors
 /// It is in neither place. The message says where it was sought.
 pub fn bridge_beside(program: &Path) -> io::Result<PathBuf> {
-    let places = program.ancestors().skip(1).take(2).map(|dir| dir.join(BRIDGE));
-    let places: Vec<PathBuf> = places.collect();
+    let mut directories = program.ancestors().skip(1);
+    let own = directories.next();
+    // Nowhere else: what lies above could be anybody's.
+    let is_built = own.is_some_and(|own| own.ends_with("deps") || own.ends_with("examples"));
+    let above = directories.next().filter(|_| is_built);
+    let places: Vec<PathBuf> = own.into_iter().chain(above).map(|dir| dir.join(BRIDGE)).collect();
     places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
         let sought: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
         let message = format!("there is no {BRIDGE} at {}; build it too", sought.join(" or "));
@@ -34,15 +38,22 @@ mod test {
     use super::*;
 
     #[test]
-    fn a_bridge_is_found_beside_and_one_up_and_its_absence_is_explained() {
+    fn a_bridge_is_found_beside_and_its_absence_is_explained() {
         let dir = tempfile::tempdir().unwrap();
-        let beside = dir.path().join("bin/ash");
-        std::fs::create_dir(dir.path().join("bin")).unwrap();
-        let error = bridge_beside(&beside).unwrap_err().to_string();
-        assert!(error.contains("bin/ash-bridge"), "{error}");
         std::fs::write(dir.path().join("ash-bridge"), "").unwrap();
-        assert_eq!(bridge_beside(&beside).unwrap(), dir.path().join("ash-bridge"));
-        std::fs::write(dir.path().join("bin/ash-bridge"), "").unwrap();
-        assert_eq!(bridge_beside(&beside).unwrap(), dir.path().join("bin/ash-bridge"));
+        for (name, above) in [("bin", false), ("deps", true)] {
+            let program = dir.path().join(name).join("ash");
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            match bridge_beside(&program) {
+                Ok(found) => assert!(above && found == dir.path().join("ash-bridge"), "{name}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(!above && error.contains(&format!("{name}/ash-bridge")), "{error}");
+                }
+            }
+            let beside = dir.path().join(name).join("ash-bridge");
+            std::fs::write(&beside, "").unwrap();
+            assert_eq!(bridge_beside(&program).unwrap(), beside);
+        }
     }
 }

@@ -137,6 +137,8 @@ impl BridgeHost {
     pub async fn end_prewarmed(&self) {
         if let Some(pool) = &self.0.warm {
             pool.close().await;
+            // An earlier server's too, if there was no time for them yet.
+            pool.clear_up().await;
         }
     }
 

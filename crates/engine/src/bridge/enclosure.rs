@@ -153,15 +153,17 @@ impl Sandboxing {
         self.launcher.tier()
     }
 
-    /// Starts a sandbox. Blocks for some milliseconds.
+    /// Starts a sandbox. `note` is told which process it is before anything runs in it. Blocks for some
+    /// milliseconds.
     pub(super) fn start(
         &self,
         sandbox: SandboxRef,
         opening: Opening<'_>,
+        note: impl FnOnce(u32) -> io::Result<()>,
     ) -> Result<(Launched, Option<Cgroup>), String> {
         let cgroup = self.cgroups.create(&name_of(sandbox), opening.limits);
         let cgroup = cgroup.map_err(|error| format!("its cgroup could not be made: {error}"))?;
-        let launched = self.launch(&opening, cgroup.as_ref());
+        let launched = self.launch(&opening, cgroup.as_ref(), note);
         if launched.is_err() {
             // What cannot be removed now is removed by whoever starts the server next.
             let _left = cgroup.as_ref().map(|cgroup| cgroup.kill().and_then(|()| cgroup.remove()));
@@ -169,7 +171,12 @@ impl Sandboxing {
         Ok((launched?, cgroup))
     }
 
-    fn launch(&self, opening: &Opening<'_>, cgroup: Option<&Cgroup>) -> Result<Launched, String> {
+    fn launch(
+        &self,
+        opening: &Opening<'_>,
+        cgroup: Option<&Cgroup>,
+        note: impl FnOnce(u32) -> io::Result<()>,
+    ) -> Result<Launched, String> {
         let named = |path: &Path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             move |error: io::Error| format!("{name}: {error}")
@@ -198,7 +205,7 @@ impl Sandboxing {
             args: &[],
             hidden: &hidden,
         };
-        self.launcher.start(&spec).map_err(|error| with_causes(&error))
+        self.launcher.start_noted(&spec, note).map_err(|error| with_causes(&error))
     }
 }
 

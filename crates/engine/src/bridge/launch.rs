@@ -196,20 +196,17 @@ impl Inner {
             limits: &resources.limits,
             language: self.options.environment.get("LANG").map(String::as_str),
         };
-        let (launched, cgroup) = sandboxing.start(sandbox, opening)?;
+        let note = |pid| self.write_down(sandbox, pid, resources.disk_bytes);
+        let (launched, cgroup) = sandboxing.start(sandbox, opening, note)?;
         // Its number is its own until its end was noticed, by the one who watches it.
         self.watch(sandbox, Process::of(launched.pid), launched.pidfd, cgroup);
-        self.write_down(sandbox, launched.pid, resources.disk_bytes);
         Ok(())
     }
 
     /// Writes down which process a sandbox is, for whoever comes after this server.
-    fn write_down(&self, sandbox: SandboxRef, pid: u32, disk_bytes: Option<u64>) {
+    fn write_down(&self, sandbox: SandboxRef, pid: u32, disk_bytes: Option<u64>) -> io::Result<()> {
         let started = Started::new(pid, disk_bytes, self.options.enclosure.isolation());
-        if let Err(error) = started.and_then(|it| it.write(&self.files.process(sandbox))) {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(session.id = %sandbox.session, error, "a sandbox was not written down");
-        }
+        started.and_then(|started| started.write(&self.files.process(sandbox)))
     }
 
     /// Notices the end of a sandbox.
@@ -256,8 +253,11 @@ impl Inner {
             sandbox,
             ChildOfOurs { process: child.id().and_then(Process::of), death, ooms },
         );
-        if let Some(pid) = child.id() {
-            self.write_down(sandbox, pid, None);
+        if let Some(pid) = child.id()
+            && let Err(error) = self.write_down(sandbox, pid, None)
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(session.id = %sandbox.session, error, "a sandbox was not written down");
         }
         self.tasks.spawn(async move {
             let death = child.wait().await.map_or(Death::Unseen, death_by);

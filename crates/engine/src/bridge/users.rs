@@ -43,10 +43,7 @@ impl Users {
             return Ok(owner);
         }
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = match &mut *taken {
-            Some(taken) => taken,
-            none @ None => none.insert(self.owners(places)?),
-        };
+        let taken = self.known(&mut taken, places)?;
         let last = self.base.saturating_add(self.count);
         let free = (self.base + 1..last).find(|uid| !taken.contains(uid)).ok_or_else(|| {
             let message = format!("all {} users for sandboxes are taken", self.count);
@@ -60,11 +57,34 @@ impl Users {
         Ok(free)
     }
 
-    /// Takes a user back whose home is gone.
-    pub(super) fn give_back(&self, uid: u32) {
+    /// Has a home in one of these places removed, and takes its user back.
+    pub(super) fn take_back(
+        &self,
+        home: &Path,
+        places: &[PathBuf],
+        remove: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let owner = self.owner(home).ok().flatten();
+        // While it is there still: whoever looks for the first time after it is gone takes its user for
+        // free, gives it to somebody, and does not expect it back.
+        self.known(&mut self.taken.lock().unwrap_or_else(PoisonError::into_inner), places)?;
+        remove()?;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(taken) = &mut *taken {
-            taken.remove(&uid);
+        if let (Some(taken), Some(owner)) = (&mut *taken, owner) {
+            taken.remove(&owner);
+        }
+        Ok(())
+    }
+
+    /// The users that are taken, found out if that was not done yet.
+    fn known<'a>(
+        &self,
+        taken: &'a mut Option<BTreeSet<u32>>,
+        places: &[PathBuf],
+    ) -> io::Result<&'a mut BTreeSet<u32>> {
+        match taken {
+            Some(taken) => Ok(taken),
+            none @ None => Ok(none.insert(self.owners(places)?)),
         }
     }
 
@@ -139,6 +159,29 @@ mod test {
             homes.iter().map(|home| users.of(home, &[place.path().to_owned()]).ok()).collect();
         assert_eq!(given, [Some(300_001), Some(300_002), Some(300_003), None]);
         assert!(!given.contains(&Some(users.for_a_probe())));
+    }
+
+    #[test]
+    fn a_user_that_is_taken_back_is_given_to_one_and_not_to_two() {
+        if !rustix::process::geteuid().is_root() {
+            return; // Only root can give anything away.
+        }
+        let place = tempfile::tempdir().unwrap();
+        let places = [place.path().to_owned()];
+        let old = home(place.path(), "old");
+        let uid = Users::new(300_000, 9).of(&old, &places).unwrap();
+        // Another server, which has not looked yet. Somebody needs a user right when the home is gone.
+        let users = Users::new(300_000, 9);
+        let mut given = Vec::new();
+        let removed = users.take_back(&old, &places, || {
+            fs::remove_dir_all(&old)?;
+            given.push(users.of(&home(place.path(), "one"), &places)?);
+            Ok(())
+        });
+        removed.unwrap();
+        given.push(users.of(&home(place.path(), "two"), &places).unwrap());
+        assert_ne!(given[0], given[1]);
+        assert!(given.contains(&uid), "it is free again: {given:?}");
     }
 
     #[test]

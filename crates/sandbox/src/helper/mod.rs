@@ -11,10 +11,15 @@
 //!                          become the session's user
 //!                          unshare everything, map the user
 //!                          fork beside itself ───────────────────► build the root, pivot
-//!                          say which process it is, and end        loopback, limits, streams
-//!                                                                  no capabilities, Landlock, seccomp
+//!                          say which process it is, and end        loopback, limits
+//!   server: notes the process, and lets it go ───────────────────► wait for that
+//!                                                                  streams, no capabilities,
+//!                                                                  Landlock, seccomp
 //!   server ◄──────────────── parent of ──────────────────────────  execute the program
 //! ```
+//!
+//! A server that dies before it has noted the process does not let it go, and so leaves none that the
+//! next one does not know.
 //!
 //! The cgroup comes first, so that whatever follows is counted. Root's rights end before the user
 //! namespace begins: **host uid 0 never enters it**, because in there it would still own the host's files.
@@ -114,6 +119,7 @@ fn prepare(socket: &OwnedFd) -> Result<(), Failure> {
             root::build(&order, trees)?;
             lock::prepare(&order.limits, order.bounded)?;
             let streams = [control.as_fd(), spool.as_fd(), log.as_fd()];
+            order::wait_to_go(socket.as_fd()).at(Step::Answer)?;
             match become_program(&order, streams)? {}
         }
     }

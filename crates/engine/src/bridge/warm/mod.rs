@@ -398,14 +398,10 @@ impl Drop for Taken {
 impl Inner {
     /// Removes the files of one that is dead, and takes its user back. Blocks.
     fn remove_warm(&self, id: WarmId) -> io::Result<()> {
-        let owner = match self.users() {
-            Some(users) => users.owner(&self.files.home(id.0)).ok().flatten(),
-            None => None,
-        };
-        self.files.remove_all(id.0)?;
-        if let (Some(users), Some(owner)) = (self.users(), owner) {
-            users.give_back(owner);
+        let remove = || self.files.remove_all(id.0);
+        match self.users() {
+            Some(users) => users.take_back(&self.files.home(id.0), self.files.homes(), remove),
+            None => remove(),
         }
-        Ok(())
     }
 }
