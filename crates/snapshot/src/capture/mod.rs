@@ -1,0 +1,281 @@
+//! Capture: from directories to a snapshot, for the price of what changed.
+//!
+//! ```text
+//!   freeze ─► scan ─► read what changed ─► thaw ─► cut, hash, compress ─► packs ─► snapshot
+//!             └──────── within the budget ─────┘   └─ what was not read in time ─┘
+//! ```
+//!
+//! What was not read within the freeze budget is read afterwards, each file with a look at its stamp
+//! before and after: one that changed meanwhile is read again, and named if it does not come to rest.
+
+mod plan;
+mod store;
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::{Result, SnapshotError};
+use crate::file;
+use crate::repository::Repository;
+use crate::scan::{self, Scanned, Skipped};
+use crate::snapshot::{MAX_UNSTABLE, Snapshot, SnapshotId, Tree};
+use crate::state::{KnownTree, State};
+use crate::tree::Modified;
+use crate::writer::Writer;
+
+use plan::Plan;
+
+/// How many bytes are held in memory that were read while everything stood still.
+const MAX_PRELOADED: u64 = 64 * 1024 * 1024;
+
+/// A file whose stamp is younger than this may change once more without its stamp changing.
+const TICK: Duration = Duration::from_millis(20);
+
+/// A directory to capture.
+#[derive(Clone, Debug)]
+pub struct Root<'a> {
+    /// What it is called in the snapshot.
+    pub name: &'a str,
+    /// Where it is.
+    pub path: &'a Path,
+    /// Paths from it that are left out, with all that is in them.
+    pub excluded: &'a [Vec<u8>],
+}
+
+/// Keeps whoever writes to the directories from doing so for a moment.
+pub trait Freeze: Sync {
+    /// Returns when nothing moves any more.
+    fn freeze(&self) -> io::Result<()>;
+    /// Lets everything go on.
+    fn thaw(&self) -> io::Result<()>;
+}
+
+/// What to capture, and how.
+#[derive(Clone)]
+pub struct Capture<'a> {
+    /// The directories.
+    pub roots: &'a [Root<'a>],
+    /// The snapshot before.
+    pub parent: Option<SnapshotId>,
+    /// What to call it.
+    pub label: Option<&'a str>,
+    /// Keeps writers still, and for how long at the most.
+    pub freeze: Option<(&'a dyn Freeze, Duration)>,
+    /// How many threads work.
+    pub threads: usize,
+    /// Is told from time to time how far it is, by several threads; answers whether to go on.
+    pub progress: &'a (dyn Fn(Progress) -> bool + Sync),
+}
+
+/// How far a capture or a restore is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Files that are done.
+    pub files: u64,
+    /// Of so many.
+    pub all_files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+/// What came of a capture.
+#[derive(Clone, Debug)]
+pub struct Captured {
+    /// The snapshot, which is there.
+    pub snapshot: Snapshot,
+    /// Where the time went.
+    pub took: Took,
+}
+
+/// Where the time of a capture went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Took {
+    /// Looking at every name.
+    pub scan: Duration,
+    /// Reading while everything stood still.
+    pub read: Duration,
+    /// How long everything stood still.
+    pub frozen: Duration,
+    /// Reading the rest, cutting, hashing and compressing.
+    pub store: Duration,
+    /// Encoding directories.
+    pub trees: Duration,
+    /// Making it durable.
+    pub sync: Duration,
+}
+
+/// A root that is open.
+struct OpenRoot<'a> {
+    root: &'a Root<'a>,
+    directory: OwnedFd,
+    scanned: Scanned,
+    mode: u32,
+}
+
+impl Repository {
+    /// Captures directories. What is remembered of them from the last time is replaced; if this fails it
+    /// stays.
+    pub fn capture(&self, capture: &Capture<'_>, state: &mut State) -> Result<Captured> {
+        let began = realtime();
+        let mut took = Took::default();
+        let frozen =
+            capture.freeze.map(|(freeze, budget)| Frozen::begin(freeze, budget)).transpose()?;
+        let begin = Instant::now();
+        let nothing = KnownTree::default();
+        let mut roots = Vec::with_capacity(capture.roots.len());
+        for root in capture.roots {
+            let known = state.roots.get(root.name).unwrap_or(&nothing);
+            roots.push(open(root, known, capture.threads)?);
+        }
+        took.scan = begin.elapsed();
+        let mut plans = Vec::with_capacity(roots.len());
+        for open in &roots {
+            let known = state.roots.get(open.root.name).unwrap_or(&nothing);
+            plans.push(Plan::of(&open.scanned, known));
+        }
+        let unfrozen = match frozen {
+            Some(frozen) => {
+                let begin = Instant::now();
+                let left = preload(&roots, &mut plans, &frozen)?;
+                took.read = begin.elapsed();
+                took.frozen = frozen.end()?;
+                left
+            }
+            None => 0,
+        };
+        // What is known of chunks is needed only where there are new ones.
+        if plans.iter().any(|plan| !plan.reads.is_empty()) || state.roots.is_empty() {
+            self.refresh()?;
+        }
+        let writer = Writer::to(self);
+        let (mut trees, mut known_trees) = (Vec::new(), Vec::new());
+        let mut skipped = Skipped::default();
+        let mut unstable = Vec::new();
+        for (open, plan) in roots.into_iter().zip(plans) {
+            let known = state.roots.get(open.root.name).unwrap_or(&nothing);
+            let stored = store::store(&writer, capture, &open, plan, known, began, &mut took)?;
+            skipped.add(open.scanned.skipped);
+            skipped.add(stored.skipped);
+            unstable.extend(stored.unstable);
+            trees.push(Tree { name: open.root.name.to_owned(), mode: open.mode, ..stored.tree });
+            known_trees.push((open.root.name.to_owned(), stored.known));
+        }
+        let begin = Instant::now();
+        let added = writer.finish()?;
+        unstable.truncate(MAX_UNSTABLE);
+        let snapshot = Snapshot {
+            version: Snapshot::VERSION,
+            id: SnapshotId::new(),
+            created_at: began.seconds * 1000 + i64::from(began.nanoseconds / 1_000_000),
+            parent: capture.parent,
+            label: capture.label.map(str::to_owned),
+            roots: trees,
+            new_bytes: added.new_bytes,
+            stored_bytes: added.stored_bytes,
+            skipped,
+            unstable,
+            unfrozen,
+        };
+        self.put_snapshot(&snapshot)?;
+        took.sync += begin.elapsed();
+        state.roots = known_trees.into_iter().collect();
+        Ok(Captured { snapshot, took })
+    }
+}
+
+/// Opens a root and looks at everything in it.
+fn open<'a>(root: &'a Root<'a>, known: &KnownTree, threads: usize) -> Result<OpenRoot<'a>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(root.path, flags, Mode::empty()).map_err(io::Error::from);
+    let directory = opened.map_err(SnapshotError::tree("open", root.path))?;
+    let stamp = file::stamp_of(directory.as_fd());
+    let mode = stamp.map_err(SnapshotError::tree("look at", root.path))?.permissions();
+    let scanned = scan::scan(directory.as_fd(), known, root.excluded, threads.max(1));
+    let scanned = scanned.map_err(|(path, error)| {
+        SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
+    })?;
+    Ok(OpenRoot { root, directory, scanned, mode })
+}
+
+/// A path of bytes.
+pub(crate) fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes))
+}
+
+/// Reads what changed for as long as everything stands still; returns how many files are left.
+fn preload(roots: &[OpenRoot<'_>], plans: &mut [Plan], frozen: &Frozen<'_>) -> Result<u64> {
+    let (mut left, mut bytes) = (0, 0);
+    for (open, plan) in roots.iter().zip(plans) {
+        for read in &mut plan.reads {
+            let seen = &open.scanned.directories[read.directory].entries[read.entry];
+            if bytes + seen.stamp.size > MAX_PRELOADED || frozen.is_spent() {
+                left += 1;
+                continue;
+            }
+            let path = plan::path(&open.scanned, read.directory, read.entry);
+            let found = file::read(open.directory.as_fd(), &path);
+            let found =
+                found.map_err(SnapshotError::tree("read", open.root.path.join(path_of(&path))))?;
+            if let file::Read::Bytes { bytes: read, .. } = &found {
+                bytes += read.len() as u64;
+            }
+            read.preloaded = Some(found);
+        }
+    }
+    Ok(left)
+}
+
+/// Everything stands still, until this is dropped.
+struct Frozen<'a> {
+    freeze: Option<&'a dyn Freeze>,
+    since: Instant,
+    budget: Duration,
+}
+
+impl<'a> Frozen<'a> {
+    fn begin(freeze: &'a dyn Freeze, budget: Duration) -> Result<Self> {
+        freeze.freeze().map_err(SnapshotError::tree("freeze the writers of", ""))?;
+        Ok(Self { freeze: Some(freeze), since: Instant::now(), budget })
+    }
+
+    fn is_spent(&self) -> bool {
+        self.since.elapsed() >= self.budget
+    }
+
+    /// Returns how long it took.
+    fn end(mut self) -> Result<Duration> {
+        if let Some(freeze) = self.freeze.take() {
+            freeze.thaw().map_err(SnapshotError::tree("thaw the writers of", ""))?;
+        }
+        Ok(self.since.elapsed())
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if let Some(freeze) = self.freeze.take() {
+            // The capture has failed already, with an error that says more.
+            let _second_failure = freeze.thaw();
+        }
+    }
+}
+
+fn realtime() -> Modified {
+    let now = clock_gettime(ClockId::Realtime);
+    let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or(0);
+    Modified { seconds: now.tv_sec, nanoseconds }
+}
+
+/// Whether something that was stamped then cannot change any more without another stamp, if it was
+/// looked at after this.
+fn is_settled(changed: Modified, looked: Modified) -> bool {
+    let nanoseconds =
+        |at: Modified| i128::from(at.seconds) * 1_000_000_000 + i128::from(at.nanoseconds);
+    nanoseconds(changed) + i128::try_from(TICK.as_nanos()).unwrap_or(i128::MAX)
+        < nanoseconds(looked)
+}

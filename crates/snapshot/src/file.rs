@@ -1,0 +1,243 @@
+//! Reading one file as it was at one moment.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, fgetxattr, flistxattr, seek, statx};
+use rustix::io::Errno;
+
+use crate::cut::{self, MAX_SEGMENT, MIDDLING, WINDOW};
+use crate::scan::{is_gone, open_below};
+use crate::state::{ASKED, Stamp};
+use crate::tree::{MAX_ATTRIBUTE, MAX_ATTRIBUTES, is_attribute};
+
+/// How often a file is read that changes while it is read.
+pub(crate) const ATTEMPTS: usize = 3;
+
+/// Extended attributes, by name.
+pub(crate) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What came of reading a file.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// Its bytes, as they were at one moment if it is stable.
+    Bytes { bytes: Vec<u8>, stamp: Stamp, attributes: Attributes, stable: bool },
+    /// It is larger than what is read at once.
+    Large,
+    /// It is not there any more, or is no file any more.
+    Gone,
+    /// It may not be read.
+    Unreadable,
+}
+
+/// Reads a file that is not large.
+pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Read> {
+    let mut last = Read::Gone;
+    for _ in 0..ATTEMPTS {
+        let (mut file, before) = match open(root, path)? {
+            Opened::File(file, stamp) => (file, stamp),
+            Opened::Gone => return Ok(Read::Gone),
+            Opened::Unreadable => return Ok(Read::Unreadable),
+        };
+        if before.size > MIDDLING as u64 {
+            return Ok(Read::Large);
+        }
+        let attributes = attributes(file.as_fd())?;
+        let mut bytes = Vec::with_capacity(usize::try_from(before.size).unwrap_or(0) + 1);
+        (&mut file).take(MIDDLING as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > MIDDLING {
+            return Ok(Read::Large);
+        }
+        let stamp = stamp_of(file.as_fd())?;
+        let stable = stamp == before && stamp.size == bytes.len() as u64;
+        last = Read::Bytes { bytes, stamp, attributes, stable };
+        if stable {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+/// A file that was opened.
+pub(crate) enum Opened {
+    File(File, Stamp),
+    Gone,
+    Unreadable,
+}
+
+/// Opens a file to be read, if there is one.
+pub(crate) fn open(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Opened> {
+    let file = match open_below(root, path, OFlags::NOATIME) {
+        // Only for its owner and for root.
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            open_below(root, path, OFlags::empty())
+        }
+        opened => opened,
+    };
+    let file = match file {
+        Ok(file) => file,
+        Err(error) if is_gone(&error) || is_no_file(&error) => return Ok(Opened::Gone),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Ok(Opened::Unreadable);
+        }
+        Err(error) => return Err(error),
+    };
+    let stamp = stamp_of(file.as_fd())?;
+    if stamp.file_type() != FileType::RegularFile {
+        return Ok(Opened::Gone);
+    }
+    Ok(Opened::File(file.into(), stamp))
+}
+
+/// A socket or a device has no other end.
+fn is_no_file(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::NXIO | Errno::NODEV))
+}
+
+/// How a file that is open looks.
+pub(crate) fn stamp_of(file: BorrowedFd<'_>) -> io::Result<Stamp> {
+    Ok(Stamp::of(&statx(file, c"", AtFlags::EMPTY_PATH, ASKED)?))
+}
+
+/// The extended attributes of something that is open, as far as they are kept.
+pub(crate) fn attributes(file: BorrowedFd<'_>) -> io::Result<Attributes> {
+    let mut names = vec![0; MAX_ATTRIBUTE];
+    let length = match flistxattr(file, &mut names[..]) {
+        Ok(length) => length,
+        // There are none here, or far more than anybody means to keep.
+        Err(Errno::NOTSUP | Errno::RANGE | Errno::TOOBIG) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut found = Vec::new();
+    for name in names[..length].split(|&byte| byte == 0).filter(|name| is_attribute(name)) {
+        let mut value = vec![0; MAX_ATTRIBUTE];
+        match fgetxattr(file, name, &mut value[..]) {
+            Ok(length) => {
+                value.truncate(length);
+                found.push((name.to_owned(), value));
+            }
+            Err(Errno::NODATA | Errno::RANGE) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    found.sort();
+    found.truncate(MAX_ATTRIBUTES);
+    Ok(found)
+}
+
+/// A piece of a large file.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// So many zero bytes.
+    Zeros(u64),
+    /// A segment.
+    Segment(Vec<u8>),
+}
+
+/// Reads a large file piece by piece: windows of zeros are left out, and what is between is cut into
+/// segments. Holes are not read.
+pub(crate) struct Pieces<'a> {
+    file: &'a File,
+    size: u64,
+    /// Up to where the file was read.
+    at: u64,
+    /// Read, and not given out: the beginning of the next segment.
+    held: Vec<u8>,
+    /// Zeros that come after what is held.
+    ahead: Option<Window>,
+}
+
+/// An aligned window of a file, or several that hold nothing.
+enum Window {
+    Zeros(u64),
+    Bytes(Vec<u8>),
+}
+
+impl<'a> Pieces<'a> {
+    pub(crate) fn of(file: &'a File, size: u64) -> Self {
+        Self { file, size, at: 0, held: Vec::new(), ahead: None }
+    }
+
+    /// The next piece; nothing, at the end. A file that became shorter is read as if zeros were at its
+    /// end; whoever reads it sees from its stamp that it changed.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Piece>> {
+        while self.held.len() < MAX_SEGMENT {
+            match self.window()? {
+                Some(Window::Bytes(bytes)) => self.held.extend_from_slice(&bytes),
+                Some(Window::Zeros(zeros)) if self.held.is_empty() => {
+                    return self.zeros(zeros).map(Some);
+                }
+                end @ (Some(Window::Zeros(_)) | None) => {
+                    self.ahead = end;
+                    break;
+                }
+            }
+        }
+        if self.held.is_empty() {
+            return Ok(None);
+        }
+        let end = cut::segment(&self.held[..self.held.len().min(MAX_SEGMENT)]);
+        let rest = self.held.split_off(end);
+        Ok(Some(Piece::Segment(std::mem::replace(&mut self.held, rest))))
+    }
+
+    /// All zeros from here on, of which there are some already.
+    fn zeros(&mut self, mut zeros: u64) -> io::Result<Piece> {
+        loop {
+            match self.window()? {
+                Some(Window::Zeros(more)) => zeros += more,
+                end @ (Some(Window::Bytes(_)) | None) => {
+                    self.ahead = end;
+                    return Ok(Piece::Zeros(zeros));
+                }
+            }
+        }
+    }
+
+    fn window(&mut self) -> io::Result<Option<Window>> {
+        if let Some(ahead) = self.ahead.take() {
+            return Ok(Some(ahead));
+        }
+        if self.at >= self.size {
+            return Ok(None);
+        }
+        let data = match seek(self.file, SeekFrom::Data(self.at)) {
+            Ok(data) => data,
+            // There is no data any more.
+            Err(Errno::NXIO) => self.size,
+            // This file system does not know.
+            Err(Errno::INVAL) => self.at,
+            Err(error) => return Err(error.into()),
+        };
+        let window = WINDOW as u64;
+        let hole = data.min(self.size).saturating_sub(self.at) / window * window;
+        if hole > 0 {
+            self.at += hole;
+            return Ok(Some(Window::Zeros(hole)));
+        }
+        let length = window.min(self.size - self.at);
+        let mut bytes = vec![0; usize::try_from(length).expect("a window is small")];
+        read_at(self.file, &mut bytes, self.at)?;
+        self.at += length;
+        let empty = length == window && cut::is_zero(&bytes);
+        Ok(Some(if empty { Window::Zeros(length) } else { Window::Bytes(bytes) }))
+    }
+}
+
+/// Fills a buffer from a file; what is beyond its end stays as it is.
+fn read_at(file: &File, mut buffer: &mut [u8], mut at: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    while !buffer.is_empty() {
+        match file.read_at(buffer, at) {
+            Ok(0) => return Ok(()),
+            Ok(count) => {
+                buffer = &mut buffer[count..];
+                at += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! Directory trees in an object store: capture costs what changed, and whatever was captured can be
+//! restored anywhere.
+//!
+//! `FORMAT.md` beside this crate says how things are stored. [`Repository`] is where to begin:
+//!
+//! | part | job |
+//! |---|---|
+//! | [`objects`] | a flat set of objects that never change: a directory, memory |
+//! | `repository`, `pack`, `writer` | chunks in packs, found by their hash |
+//! | `cut`, `content`, `tree` | from files and directories to chunks |
+//! | `scan`, `state` | what is there, and what of it is as it was |
+//! | [`capture`](Capture) | from directories to a snapshot |
+//! | [`restore`](Restore) | and back |
+
+mod capture;
+mod codec;
+mod content;
+mod cut;
+mod error;
+mod file;
+mod id;
+pub mod objects;
+mod pack;
+mod repository;
+mod restore;
+mod scan;
+mod snapshot;
+mod state;
+mod tree;
+mod writer;
+
+pub use capture::{Capture, Captured, Freeze, Progress, Root, Took};
+pub use content::Content;
+pub use error::{Malformed, Result, SnapshotError};
+pub use id::{ChunkKind, Id};
+pub use repository::Repository;
+pub use restore::{Restore, Restored};
+pub use scan::Skipped;
+pub use snapshot::{Snapshot, SnapshotId, Tree};
+pub use state::State;
+pub use tree::{Entry, Kind, Modified};

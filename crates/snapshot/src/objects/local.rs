@@ -1,0 +1,209 @@
+//! Objects as files of a directory.
+//!
+//! An object is written aside without a name of its own, synced, and linked to its name: a link is
+//! never made over something that is there. Then the directory is synced. So a name always leads to a
+//! whole object, whatever dies when.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Listed, NewObject, Objects, Put, too_long};
+
+/// Where objects lie before they have their names.
+const ASIDE: &str = "tmp";
+
+/// Tells what this process writes at the same time apart.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// Objects in a directory.
+#[derive(Debug)]
+pub struct LocalObjects {
+    root: PathBuf,
+}
+
+impl LocalObjects {
+    /// The objects in a directory, which is made if it is not there; only its owner can read it.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        make_directory(root)?;
+        make_directory(&root.join(ASIDE))?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// Removes what was written aside by processes that died over it, and is older than `age`.
+    pub fn clear(&self, age: std::time::Duration) -> io::Result<()> {
+        for entry in fs::read_dir(self.root.join(ASIDE))? {
+            let entry = entry?;
+            let written = entry.metadata().and_then(|found| found.modified());
+            if written.is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed >= age)) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> io::Result<PathBuf> {
+        let fine = |part: &str| {
+            let known =
+                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+            !part.is_empty() && !part.starts_with('.') && part.bytes().all(known)
+        };
+        if name.split('/').all(fine) {
+            return Ok(self.root.join(name));
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no object's name")))
+    }
+
+    fn list_into(&self, directory: &Path, prefix: &str, found: &mut Vec<Listed>) -> io::Result<()> {
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let name = format!("{prefix}{name}");
+            if entry.file_type()?.is_dir() {
+                self.list_into(&entry.path(), &format!("{name}/"), found)?;
+                continue;
+            }
+            match entry.metadata() {
+                Ok(meta) => found.push(Listed {
+                    name,
+                    size: meta.len(),
+                    put_at: meta.mtime() * 1000 + meta.mtime_nsec() / 1_000_000,
+                }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Objects for LocalObjects {
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<Put> {
+        let mut new = self.begin()?;
+        new.write(bytes)?;
+        new.finish(name)
+    }
+
+    fn begin(&self) -> io::Result<Box<dyn NewObject + '_>> {
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let path = self.root.join(ASIDE).join(format!("{}-{number}", std::process::id()));
+        // Left by a process that had the same number and is gone.
+        remove(&path)?;
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Box::new(Aside { objects: self, file, path }))
+    }
+
+    fn get(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
+        let file = File::open(self.path(name)?)?;
+        let size = file.metadata()?.len();
+        if size > most {
+            return Err(too_long(name, most));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+        read_range(&File::open(self.path(name)?)?, offset, length)
+    }
+
+    fn get_end(&self, name: &str, length: u64) -> io::Result<(Vec<u8>, u64)> {
+        let file = File::open(self.path(name)?)?;
+        let size = file.metadata()?.len();
+        let length = length.min(size);
+        Ok((read_range(&file, size - length, length)?, size))
+    }
+
+    fn list(&self, prefix: &str) -> io::Result<Vec<Listed>> {
+        let directory = self.path(prefix.trim_end_matches('/'))?;
+        let mut found = Vec::new();
+        self.list_into(&directory, prefix, &mut found)?;
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(found)
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        let path = self.path(name)?;
+        remove(&path)?;
+        sync_directory(path.parent().unwrap_or(&self.root))
+    }
+}
+
+/// A file that is being written aside.
+struct Aside<'a> {
+    objects: &'a LocalObjects,
+    file: File,
+    path: PathBuf,
+}
+
+impl NewObject for Aside<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    fn finish(self: Box<Self>, name: &str) -> io::Result<Put> {
+        let path = self.objects.path(name)?;
+        self.file.sync_data()?;
+        let directory = path.parent().unwrap_or(&self.objects.root);
+        make_directory(directory)?;
+        let put = match fs::hard_link(&self.path, &path) {
+            Ok(()) => Put::Created,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Put::Existed,
+            Err(error) => return Err(error),
+        };
+        // Also what existed: whoever put it may not have come to this.
+        sync_directory(directory)?;
+        Ok(put)
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        // What cannot be removed now is cleared later.
+        let _left_behind = remove(&self.path);
+    }
+}
+
+fn read_range(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    let size = file.metadata()?.len();
+    let length = length.min(size.saturating_sub(offset));
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// Makes a directory and those above it, each durable in the one above it.
+fn make_directory(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above {
+        make_directory(above)?;
+    }
+    let mut builder = fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => sync_directory(above.unwrap_or(Path::new("."))),
+    }
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,73 @@
+//! Where objects are kept: a flat set of names, each with bytes that never change.
+//!
+//! What is put is durable when the call returns, under its name as a whole or not at all. Calls
+//! block; they are made from threads that may.
+
+mod local;
+mod memory;
+
+use std::io;
+
+pub use local::LocalObjects;
+pub use memory::MemoryObjects;
+
+/// What became of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// The object is there now.
+    Created,
+    /// There was one of that name already. It was left as it is.
+    Existed,
+}
+
+/// An object of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its whole name.
+    pub name: String,
+    /// How long it is.
+    pub size: u64,
+    /// When it was put, in milliseconds since 1970.
+    pub put_at: i64,
+}
+
+/// A set of objects. Names are of letters, digits, `-`, `.`, with `/` between parts.
+pub trait Objects: Send + Sync {
+    /// Puts an object, unless there is one of that name.
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<Put>;
+
+    /// Begins an object whose name is known when it is whole.
+    fn begin(&self) -> io::Result<Box<dyn NewObject + '_>>;
+
+    /// All bytes of an object, which may be at most `most`; `NotFound` if there is none.
+    fn get(&self, name: &str, most: u64) -> io::Result<Vec<u8>>;
+
+    /// Some bytes of an object, from `offset` on: fewer than `length` only where it ends.
+    fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Vec<u8>>;
+
+    /// The last bytes of an object, at most `length`, and how long it is.
+    fn get_end(&self, name: &str, length: u64) -> io::Result<(Vec<u8>, u64)>;
+
+    /// All objects whose names begin with `prefix`, which ends with `/`, by name.
+    fn list(&self, prefix: &str) -> io::Result<Vec<Listed>>;
+
+    /// Removes an object. One that is not there is gone already.
+    fn delete(&self, name: &str) -> io::Result<()>;
+}
+
+/// An object that is being written. Dropped unfinished, it never was.
+pub trait NewObject: Send {
+    /// Adds bytes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Gives it its name, unless there is one of that name; durable when it returns.
+    fn finish(self: Box<Self>, name: &str) -> io::Result<Put>;
+}
+
+/// An error for an object that is longer than it may be.
+fn too_long(name: &str, most: u64) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{name} has more than {most} bytes"))
+}
+
+#[cfg(test)]
+mod test;

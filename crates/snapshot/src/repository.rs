@@ -1,0 +1,315 @@
+//! A repository: chunks in packs, and an index of them in memory.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::content::{Content, Item, decode_list};
+use crate::error::{Malformed, Result, SnapshotError};
+use crate::id::{ChunkKind, Id};
+use crate::objects::{Listed, Objects, Put};
+use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK};
+
+/// What the first object says.
+const FORMAT: &[u8] = b"ash-snapshot 1\n";
+const FORMAT_NAME: &str = "format";
+
+/// How much of a pack's end is read at once, in the hope that the index is in it.
+const END_BYTES: u64 = 64 * 1024;
+
+/// A repository of snapshots: one tenant's. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub struct Repository(Arc<Inner>);
+
+struct Inner {
+    objects: Box<dyn Objects>,
+    index: Mutex<Index>,
+}
+
+/// Where every chunk is that is known of.
+#[derive(Default)]
+struct Index {
+    packs: Vec<Pack>,
+    by_id: HashMap<Id, u32>,
+    chunks: HashMap<Id, Place>,
+}
+
+struct Pack {
+    id: Id,
+    frames: Vec<PlacedFrame>,
+}
+
+/// A frame without the list of its chunks, and where it begins.
+#[derive(Clone)]
+struct PlacedFrame {
+    offset: u64,
+    frame: FrameIndex,
+}
+
+/// Where a chunk is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pack: u32,
+    frame: u32,
+    offset: u32,
+    length: u32,
+}
+
+impl Place {
+    /// Chunks in this order are read from one end to the other.
+    pub(crate) fn order(&self) -> (u32, u32, u32) {
+        (self.pack, self.frame, self.offset)
+    }
+}
+
+impl Repository {
+    /// Opens a repository, and makes one where there is none. The store must be empty then.
+    pub fn open(objects: Box<dyn Objects>) -> Result<Self> {
+        let format = match objects.get(FORMAT_NAME, 1024) {
+            Ok(format) => format,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let put = objects.put(FORMAT_NAME, FORMAT);
+                match put.map_err(SnapshotError::store("put", FORMAT_NAME))? {
+                    Put::Created => FORMAT.to_owned(),
+                    // Somebody else has made it meanwhile.
+                    Put::Existed => objects
+                        .get(FORMAT_NAME, 1024)
+                        .map_err(SnapshotError::store("read", FORMAT_NAME))?,
+                }
+            }
+            Err(error) => return Err(SnapshotError::store("read", FORMAT_NAME)(error)),
+        };
+        if format != FORMAT {
+            let says = String::from_utf8_lossy(&format).trim().to_owned();
+            return Err(SnapshotError::Format(format!("it says {says:?}")));
+        }
+        Ok(Self(Arc::new(Inner { objects, index: Mutex::default() })))
+    }
+
+    pub(crate) fn objects(&self) -> &dyn Objects {
+        &*self.0.objects
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.0.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the indexes of packs that are not known yet, and forgets those that are gone.
+    pub(crate) fn refresh(&self) -> Result<()> {
+        let listed = self.packs()?;
+        let unknown: Vec<(Id, u64)> = {
+            let index = self.index();
+            let unknown = listed.iter().filter(|(id, _)| !index.by_id.contains_key(id));
+            unknown.map(|(id, listed)| (*id, listed.size)).collect()
+        };
+        for (id, size) in unknown {
+            let frames = match self.read_index(id, size) {
+                Ok(frames) => frames,
+                // One that is damaged costs the files that need it, and not the repository.
+                Err(SnapshotError::Damaged { .. } | SnapshotError::Missing(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            self.add_pack(id, frames);
+        }
+        Ok(())
+    }
+
+    /// All packs, with their ids.
+    pub(crate) fn packs(&self) -> Result<Vec<(Id, Listed)>> {
+        let listed =
+            self.objects().list("packs/").map_err(SnapshotError::store("list", "packs/"))?;
+        let ours = listed.into_iter().filter_map(|listed| {
+            let id: Id = listed.name.rsplit('/').next()?.parse().ok()?;
+            (listed.name == pack_name(id)).then_some((id, listed))
+        });
+        Ok(ours.collect())
+    }
+
+    /// The frames of a pack, from its end.
+    pub(crate) fn read_index(&self, id: Id, size: u64) -> Result<Vec<FrameIndex>> {
+        let name = pack_name(id);
+        if size > MAX_PACK {
+            return Err(SnapshotError::damaged(name)(Malformed("it is too long for a pack")));
+        }
+        let (end, size) = match self.objects().get_end(&name, END_BYTES) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(SnapshotError::Missing(name));
+            }
+            Err(error) => return Err(SnapshotError::store("read", name)(error)),
+        };
+        let footer = Footer::read(&end, size, id).map_err(SnapshotError::damaged(&name))?;
+        let needed = footer.stored as usize + FOOTER;
+        let index = if needed <= end.len() {
+            end[end.len() - needed..end.len() - FOOTER].to_vec()
+        } else {
+            let read = self.objects().get_range(&name, footer.offset, u64::from(footer.stored));
+            read.map_err(SnapshotError::store("read", &name))?
+        };
+        footer.index(&index).map_err(SnapshotError::damaged(&name))
+    }
+
+    /// Makes the chunks of a pack known, which is durable.
+    pub(crate) fn add_pack(&self, id: Id, frames: Vec<FrameIndex>) {
+        let mut index = self.index();
+        if index.by_id.contains_key(&id) {
+            return;
+        }
+        let pack =
+            u32::try_from(index.packs.len()).expect("there are fewer than four billion packs");
+        let mut offset = BEGIN.len() as u64;
+        let mut placed = Vec::with_capacity(frames.len());
+        for (number, mut frame) in frames.into_iter().enumerate() {
+            let number = u32::try_from(number).expect("a pack has at most a million frames");
+            let mut within = 0;
+            for chunk in std::mem::take(&mut frame.chunks) {
+                let place = Place { pack, frame: number, offset: within, length: chunk.length };
+                index.chunks.entry(chunk.id).or_insert(place);
+                within += chunk.length;
+            }
+            let stored = u64::from(frame.stored);
+            placed.push(PlacedFrame { offset, frame });
+            offset += stored;
+        }
+        index.packs.push(Pack { id, frames: placed });
+        index.by_id.insert(id, pack);
+    }
+
+    /// Where a chunk is, if it is anywhere.
+    pub(crate) fn place(&self, id: Id) -> Option<Place> {
+        self.index().chunks.get(&id).copied()
+    }
+
+    fn frame(&self, place: Place) -> (Id, PlacedFrame) {
+        let index = self.index();
+        let pack = &index.packs[place.pack as usize];
+        (pack.id, pack.frames[place.frame as usize].clone())
+    }
+}
+
+/// The name of a pack's object.
+pub(crate) fn pack_name(id: Id) -> String {
+    let hex = id.to_string();
+    format!("packs/{}/{hex}", &hex[..2])
+}
+
+/// How many opened frames a reader keeps.
+const KEPT_FRAMES: usize = 8;
+
+/// Reads chunks, and remembers the frames it opened last. Each thread has its own.
+pub(crate) struct Chunks<'a> {
+    repository: &'a Repository,
+    kept: Vec<((u32, u32), Arc<Vec<u8>>)>,
+}
+
+impl<'a> Chunks<'a> {
+    pub(crate) fn of(repository: &'a Repository) -> Self {
+        Self { repository, kept: Vec::new() }
+    }
+
+    /// Calls `read` with the bytes of a chunk, which are what its id says.
+    pub(crate) fn with<T>(
+        &mut self,
+        kind: ChunkKind,
+        id: Id,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        let missing = || SnapshotError::Missing(format!("chunk {id}"));
+        let place = self.repository.place(id).ok_or_else(missing)?;
+        let frame = self.open(place)?;
+        let start = place.offset as usize;
+        let bytes = &frame[start..start + place.length as usize];
+        if Id::of_chunk(kind, bytes) != id {
+            let wrong = Malformed("its bytes are not those that its name is made of");
+            return Err(SnapshotError::damaged(format!("chunk {id}"))(wrong));
+        }
+        Ok(read(bytes))
+    }
+
+    fn open(&mut self, place: Place) -> Result<Arc<Vec<u8>>> {
+        let key = (place.pack, place.frame);
+        if let Some(at) = self.kept.iter().position(|(kept, _)| *kept == key) {
+            let found = self.kept.remove(at);
+            self.kept.push(found);
+        } else {
+            let (pack, PlacedFrame { offset, frame }) = self.repository.frame(place);
+            let name = pack_name(pack);
+            let stored =
+                self.repository.objects().get_range(&name, offset, u64::from(frame.stored));
+            let stored = stored.map_err(SnapshotError::store("read", &name))?;
+            let opened = frame.open(stored).map_err(SnapshotError::damaged(&name))?;
+            if self.kept.len() >= KEPT_FRAMES {
+                self.kept.remove(0);
+            }
+            self.kept.push((key, Arc::new(opened)));
+        }
+        let (_, frame) = self.kept.last().expect("one was just put there");
+        Ok(Arc::clone(frame))
+    }
+
+    /// The list that a content of some depth names.
+    pub(crate) fn list(&mut self, content: Content) -> Result<Vec<Item>> {
+        let decoded =
+            self.with(ChunkKind::List, content.id, |bytes| decode_list(bytes, content))?;
+        decoded.map_err(SnapshotError::damaged(format!("list {}", content.id)))
+    }
+
+    /// Calls `part` with every part of a content, in order: zeros, or the bytes of one chunk.
+    pub(crate) fn each(
+        &mut self,
+        kind: ChunkKind,
+        content: Content,
+        part: &mut dyn FnMut(Part<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if content.size == 0 {
+            return Ok(());
+        }
+        if content.depth > 0 {
+            for item in self.list(content)? {
+                match item {
+                    Item::Zeros(size) => part(Part::Zeros(size))?,
+                    Item::Bytes(below) => self.each(kind, below, part)?,
+                }
+            }
+            return Ok(());
+        }
+        self.with(kind, content.id, |bytes| {
+            if bytes.len() as u64 != content.size {
+                let wrong = Malformed("it is not as long as it should be");
+                return Err(SnapshotError::damaged(format!("chunk {}", content.id))(wrong));
+            }
+            part(Part::Bytes(bytes))
+        })?
+    }
+
+    /// All bytes of a content, which may be at most `most`.
+    pub(crate) fn whole(
+        &mut self,
+        kind: ChunkKind,
+        content: Content,
+        most: u64,
+    ) -> Result<Vec<u8>> {
+        if content.size > most {
+            return Err(SnapshotError::TooMuch { what: "bytes in one directory", most });
+        }
+        let mut whole = Vec::with_capacity(usize::try_from(content.size).unwrap_or(0));
+        self.each(kind, content, &mut |part| {
+            match part {
+                Part::Zeros(size) => {
+                    whole.resize(whole.len() + usize::try_from(size).unwrap_or(0), 0)
+                }
+                Part::Bytes(bytes) => whole.extend_from_slice(bytes),
+            }
+            Ok(())
+        })?;
+        Ok(whole)
+    }
+}
+
+/// A part of a content.
+pub(crate) enum Part<'a> {
+    /// So many zero bytes.
+    Zeros(u64),
+    /// These.
+    Bytes(&'a [u8]),
+}

@@ -1,0 +1,203 @@
+//! What a capture leaves behind: the record of a snapshot.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::content::Content;
+use crate::error::{Malformed, Result, SnapshotError};
+use crate::id::Id;
+use crate::objects::Put;
+use crate::repository::Repository;
+use crate::scan::Skipped;
+
+/// The longest record.
+const MAX_RECORD: u64 = 64 * 1024;
+
+/// How many unstable files a record names.
+pub(crate) const MAX_UNSTABLE: usize = 64;
+
+/// The version that is written and read.
+const VERSION: u32 = 1;
+
+/// Names a snapshot. Later ones sort after earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SnapshotId(Uuid);
+
+impl SnapshotId {
+    /// A new one.
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
+
+impl Default for SnapshotId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.hyphenated(), f)
+    }
+}
+
+impl FromStr for SnapshotId {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Malformed> {
+        match Uuid::try_parse(text) {
+            Ok(uuid) if uuid.hyphenated().to_string() == text => Ok(Self(uuid)),
+            Ok(_) | Err(_) => Err(Malformed("it is no id of a snapshot")),
+        }
+    }
+}
+
+/// A snapshot: some trees as they were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// The version of the format.
+    pub version: u32,
+    /// Its name.
+    pub id: SnapshotId,
+    /// When it was captured, in milliseconds since 1970.
+    pub created_at: i64,
+    /// The one that it was captured after.
+    pub parent: Option<SnapshotId>,
+    /// What somebody calls it.
+    pub label: Option<String>,
+    /// The trees.
+    pub roots: Vec<Tree>,
+    /// Bytes that were in no snapshot before.
+    pub new_bytes: u64,
+    /// What was added to the store for it.
+    pub stored_bytes: u64,
+    /// What was left out.
+    pub skipped: Skipped,
+    /// Files that changed each time they were read; some of them, if there are many.
+    pub unstable: Vec<String>,
+    /// How many files were read after the freeze budget was spent, each with a check that it did not
+    /// change meanwhile.
+    pub unfrozen: u64,
+}
+
+/// A tree of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tree {
+    /// What it is called.
+    pub name: String,
+    /// Its root directory.
+    pub tree: Content,
+    /// The permission bits of the root directory.
+    pub mode: u32,
+    /// How many files there are.
+    pub files: u64,
+    /// How many directories, without the root.
+    pub directories: u64,
+    /// How many symbolic and hard links.
+    pub links: u64,
+    /// How many bytes the files have.
+    pub bytes: u64,
+}
+
+impl Snapshot {
+    pub(crate) const VERSION: u32 = VERSION;
+
+    /// How many files there are in all trees.
+    pub fn files(&self) -> u64 {
+        self.roots.iter().map(|root| root.files).sum()
+    }
+
+    /// How many bytes they have.
+    pub fn bytes(&self) -> u64 {
+        self.roots.iter().map(|root| root.bytes).sum()
+    }
+
+    /// The tree of that name.
+    pub fn root(&self, name: &str) -> Result<&Tree> {
+        let found = self.roots.iter().find(|root| root.name == name);
+        found.ok_or_else(|| SnapshotError::Missing(format!("the tree {name} in {}", self.id)))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut record = serde_json::to_vec(self).expect("texts and numbers become JSON");
+        let digest = Id::of(&record).to_string();
+        record.push(b'\n');
+        record.extend_from_slice(digest.as_bytes());
+        record
+    }
+
+    /// Reads a record, which must be that of the snapshot with this id.
+    pub fn decode(bytes: &[u8], id: SnapshotId) -> std::result::Result<Self, Malformed> {
+        let line = bytes.iter().rposition(|&byte| byte == b'\n');
+        let (record, digest) = bytes.split_at(line.ok_or(Malformed("it has no digest"))?);
+        if digest[1..] != *Id::of(record).to_string().as_bytes() {
+            return Err(Malformed("it is not what its digest is made of"));
+        }
+        let read: Self =
+            serde_json::from_slice(record).map_err(|_| Malformed("it is no record"))?;
+        if read.version != VERSION {
+            return Err(Malformed("it is of a version that is not known"));
+        }
+        if read.id != id {
+            return Err(Malformed("it is another snapshot"));
+        }
+        read.roots.iter().try_for_each(|root| root.tree.check())?;
+        Ok(read)
+    }
+}
+
+fn name_of(id: SnapshotId) -> String {
+    format!("snapshots/{id}")
+}
+
+impl Repository {
+    /// Makes a snapshot be there. Everything that it names is durable already.
+    pub(crate) fn put_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
+        let name = name_of(snapshot.id);
+        match self.objects().put(&name, &snapshot.encode()) {
+            Ok(Put::Created) => Ok(()),
+            Ok(Put::Existed) => {
+                let exists = io::Error::from(io::ErrorKind::AlreadyExists);
+                Err(SnapshotError::store("put", name)(exists))
+            }
+            Err(error) => Err(SnapshotError::store("put", name)(error)),
+        }
+    }
+
+    /// A snapshot.
+    pub fn snapshot(&self, id: SnapshotId) -> Result<Snapshot> {
+        let name = name_of(id);
+        let record = match self.objects().get(&name, MAX_RECORD) {
+            Ok(record) => record,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(SnapshotError::Missing(format!("the snapshot {id}")));
+            }
+            Err(error) => return Err(SnapshotError::store("read", name)(error)),
+        };
+        Snapshot::decode(&record, id).map_err(SnapshotError::damaged(name))
+    }
+
+    /// The ids of all snapshots, oldest first.
+    pub fn snapshots(&self) -> Result<Vec<SnapshotId>> {
+        let listed = self.objects().list("snapshots/");
+        let listed = listed.map_err(SnapshotError::store("list", "snapshots/"))?;
+        let ids = listed.iter().filter_map(|listed| listed.name.rsplit('/').next()?.parse().ok());
+        let mut ids: Vec<SnapshotId> = ids.collect();
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// Removes a snapshot. What only it needs is removed by the next collection.
+    pub fn forget(&self, id: SnapshotId) -> Result<()> {
+        let name = name_of(id);
+        self.objects().delete(&name).map_err(SnapshotError::store("remove", name))
+    }
+}

@@ -1,0 +1,178 @@
+//! Adding chunks to a repository: hashed and compressed by whoever brings them, written by one.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use crate::content::{Content, Item, MAX_CHUNK, MAX_ITEMS, encode_list};
+use crate::cut::{self, BLOCK, MIDDLING, ONE_CHUNK};
+use crate::error::{Result, SnapshotError};
+use crate::id::{ChunkKind, Id};
+use crate::objects::NewObject;
+use crate::pack::{BEGIN, Frame, FrameBuilder, FrameIndex, PACK_BYTES, end_of};
+use crate::repository::{Repository, pack_name};
+
+/// What was added to a repository.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Added {
+    /// Bytes that were not there before.
+    pub(crate) new_bytes: u64,
+    /// What they came to when stored.
+    pub(crate) stored_bytes: u64,
+}
+
+/// Adds chunks to a repository. What it added is known to others once it is durable.
+pub(crate) struct Writer<'a> {
+    repository: &'a Repository,
+    /// What it adds itself, and is in no pack that is whole.
+    ours: Mutex<HashSet<Id>>,
+    pack: Mutex<OpenPack<'a>>,
+}
+
+#[derive(Default)]
+struct OpenPack<'a> {
+    object: Option<Box<dyn NewObject + 'a>>,
+    frames: Vec<FrameIndex>,
+    length: u64,
+    added: Added,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn to(repository: &'a Repository) -> Self {
+        Self { repository, ours: Mutex::default(), pack: Mutex::default() }
+    }
+
+    /// Whether a chunk has to be added; asked a second time, it does not.
+    fn is_new(&self, id: Id) -> bool {
+        if self.repository.place(id).is_some() {
+            return false;
+        }
+        self.ours.lock().unwrap_or_else(PoisonError::into_inner).insert(id)
+    }
+
+    /// Writes a frame.
+    pub(crate) fn write(&self, frame: Frame) -> Result<()> {
+        let failed = |attempted| SnapshotError::store(attempted, "a new pack");
+        let mut pack = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
+        let pack = &mut *pack;
+        let object = match &mut pack.object {
+            Some(object) => object,
+            none @ None => {
+                let mut object = self.repository.objects().begin().map_err(failed("begin"))?;
+                object.write(BEGIN).map_err(failed("write"))?;
+                pack.length = BEGIN.len() as u64;
+                none.insert(object)
+            }
+        };
+        object.write(&frame.bytes).map_err(failed("write"))?;
+        pack.length += frame.bytes.len() as u64;
+        pack.added.new_bytes += u64::from(frame.index.length);
+        pack.added.stored_bytes += frame.bytes.len() as u64;
+        pack.frames.push(frame.index);
+        if pack.length >= PACK_BYTES { self.seal(pack) } else { Ok(()) }
+    }
+
+    /// Ends a pack: from now on it is there.
+    fn seal(&self, pack: &mut OpenPack<'a>) -> Result<()> {
+        let Some(mut object) = pack.object.take() else { return Ok(()) };
+        let frames = std::mem::take(&mut pack.frames);
+        let (end, id) = end_of(&frames, pack.length);
+        let name = pack_name(id);
+        object.write(&end).map_err(SnapshotError::store("write", &name))?;
+        object.finish(&name).map_err(SnapshotError::store("put", &name))?;
+        pack.added.stored_bytes += end.len() as u64;
+        self.repository.add_pack(id, frames);
+        Ok(())
+    }
+
+    /// Makes everything durable that was written.
+    pub(crate) fn finish(self) -> Result<Added> {
+        let mut pack = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
+        self.seal(&mut pack)?;
+        Ok(pack.added)
+    }
+}
+
+/// Cuts bytes into chunks, and gathers those that are new into frames. Each thread has its own.
+pub(crate) struct Cutter<'a, 'w> {
+    writer: &'w Writer<'a>,
+    frame: FrameBuilder,
+}
+
+impl<'a, 'w> Cutter<'a, 'w> {
+    pub(crate) fn of(writer: &'w Writer<'a>) -> Self {
+        Self { writer, frame: FrameBuilder::default() }
+    }
+
+    /// Adds one chunk.
+    fn chunk(&mut self, kind: ChunkKind, bytes: &[u8]) -> Result<Content> {
+        debug_assert!(!bytes.is_empty() && bytes.len() <= MAX_CHUNK, "{} bytes", bytes.len());
+        let id = Id::of_chunk(kind, bytes);
+        if self.writer.is_new(id) {
+            self.frame.add(kind, id, bytes);
+            if self.frame.is_full() {
+                self.flush()?;
+            }
+        }
+        Ok(Content { size: bytes.len() as u64, depth: 0, id })
+    }
+
+    /// Adds bytes that are in memory as a whole: as many as are cut as something middling, or the
+    /// encoding of a directory.
+    pub(crate) fn whole(&mut self, kind: ChunkKind, bytes: &[u8]) -> Result<Content> {
+        if bytes.is_empty() {
+            return Ok(Content::EMPTY);
+        }
+        if bytes.len() <= ONE_CHUNK {
+            return self.chunk(kind, bytes);
+        }
+        let mut items = Vec::new();
+        for chunk in cut::middling(bytes) {
+            items.push(Item::Bytes(self.chunk(kind, chunk)?));
+        }
+        self.list(items)
+    }
+
+    /// Adds a segment of something large.
+    pub(crate) fn segment(&mut self, bytes: &[u8]) -> Result<Content> {
+        let mut items = Vec::with_capacity(bytes.len() / BLOCK + 1);
+        for block in bytes.chunks(BLOCK) {
+            items.push(Item::Bytes(self.chunk(ChunkKind::Data, block)?));
+        }
+        self.list(items)
+    }
+
+    /// Adds lists above parts until there is one.
+    pub(crate) fn list(&mut self, mut items: Vec<Item>) -> Result<Content> {
+        loop {
+            let mut above = Vec::with_capacity(items.len().div_ceil(MAX_ITEMS));
+            for group in items.chunks(MAX_ITEMS) {
+                if let [Item::Bytes(alone)] = group {
+                    above.push(Item::Bytes(*alone));
+                    continue;
+                }
+                let depth = group.iter().map(|item| match item {
+                    Item::Zeros(_) => 0,
+                    Item::Bytes(content) => content.depth,
+                });
+                let depth = depth.max().unwrap_or(0) + 1;
+                let Content { id, .. } = self.chunk(ChunkKind::List, &encode_list(group))?;
+                let size = group.iter().map(Item::size).sum();
+                above.push(Item::Bytes(Content { size, depth, id }));
+            }
+            match above[..] {
+                [Item::Bytes(one)] => return Ok(one),
+                _ => items = above,
+            }
+        }
+    }
+
+    /// Writes what was gathered.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.frame.is_empty() { Ok(()) } else { self.writer.write(self.frame.finish()) }
+    }
+}
+
+/// Whether something of this size is cut as something large.
+pub(crate) fn is_large(size: u64) -> bool {
+    size > MIDDLING as u64
+}

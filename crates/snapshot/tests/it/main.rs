@@ -1,0 +1,7 @@
+//! Trees are captured and restored, and are what they were.
+
+#![expect(clippy::unwrap_used, reason = "all of this is tests, also what is no test function")]
+
+mod compare;
+mod kinds;
+mod trees;
