@@ -11,6 +11,9 @@ pub(crate) const FRAME_BYTES: usize = 512 * 1024;
 /// How long a pack gets, about: the frame that reaches it is the last.
 pub(crate) const PACK_BYTES: u64 = 32 * 1024 * 1024;
 
+/// How many chunks a pack gets, about: likewise. A frame has far fewer than as many again.
+pub(crate) const PACK_CHUNKS: usize = 400_000;
+
 /// Bounds of what is read.
 const MAX_FRAME: usize = 8 * 1024 * 1024;
 pub(crate) const MAX_PACK: u64 = 128 * 1024 * 1024;

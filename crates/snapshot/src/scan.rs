@@ -139,9 +139,10 @@ impl Scan<'_> {
                 shared = self.lock();
                 shared.busy -= 1;
                 match looked {
+                    Ok(_) if shared.failed.is_some() => {}
                     Ok(looked) => self.note(&mut shared, directory, path, looked),
                     Err(error) => {
-                        shared.failed = Some((path, error));
+                        shared.failed.get_or_insert((path, error));
                         shared.waiting.clear();
                     }
                 }
@@ -213,6 +214,10 @@ impl Scan<'_> {
                     }
                 },
                 Err(error) if is_gone(&error) => {}
+                // A directory that may be listed, and not passed through.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    skipped.unreadable += 1;
+                }
                 Err(error) => return Err(error),
             }
         }

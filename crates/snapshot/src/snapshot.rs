@@ -15,7 +15,7 @@ use crate::repository::Repository;
 use crate::scan::Skipped;
 
 /// The longest record.
-const MAX_RECORD: u64 = 64 * 1024;
+pub(crate) const MAX_RECORD: u64 = 64 * 1024;
 
 /// How many unstable files a record names.
 pub(crate) const MAX_UNSTABLE: usize = 64;
@@ -32,6 +32,14 @@ impl SnapshotId {
     /// A new one.
     pub fn new() -> Self {
         Self(Uuid::now_v7())
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        self.0.into_bytes()
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
     }
 }
 
@@ -134,6 +142,16 @@ impl Snapshot {
         record
     }
 
+    /// Names fewer unstable files, if they are too many for a record; and says whether it fits now.
+    pub(crate) fn fit(&mut self) -> bool {
+        while self.encode().len() as u64 > MAX_RECORD {
+            if self.unstable.pop().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Reads a record, which must be that of the snapshot with this id.
     pub fn decode(bytes: &[u8], id: SnapshotId) -> std::result::Result<Self, Malformed> {
         let line = bytes.iter().rposition(|&byte| byte == b'\n');
@@ -148,6 +166,9 @@ impl Snapshot {
         }
         if read.id != id {
             return Err(Malformed("it is another snapshot"));
+        }
+        if read.roots.iter().any(|root| root.mode > 0o7777) {
+            return Err(Malformed("a mode has bits that are none"));
         }
         read.roots.iter().try_for_each(|root| root.tree.check())?;
         Ok(read)
@@ -199,5 +220,32 @@ impl Repository {
     pub fn forget(&self, id: SnapshotId) -> Result<()> {
         let name = name_of(id);
         self.objects().delete(&name).map_err(SnapshotError::store("remove", name))
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_record_names_no_more_unstable_files_than_can_be_read_back() {
+        let mut snapshot = Snapshot {
+            version: VERSION,
+            id: SnapshotId::new(),
+            created_at: 0,
+            parent: None,
+            label: None,
+            roots: Vec::new(),
+            new_bytes: 0,
+            stored_bytes: 0,
+            skipped: Skipped::default(),
+            unstable: vec!["\u{1}".repeat(5000); MAX_UNSTABLE],
+            unfrozen: 0,
+        };
+        assert!(snapshot.fit());
+        assert_eq!(snapshot.unstable.len(), 2);
+        assert_eq!(Snapshot::decode(&snapshot.encode(), snapshot.id), Ok(snapshot.clone()));
+        snapshot.label = Some("x".repeat(70_000));
+        assert!(!snapshot.fit());
     }
 }

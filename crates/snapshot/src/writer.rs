@@ -8,7 +8,7 @@ use crate::cut::{self, BLOCK, MIDDLING, ONE_CHUNK};
 use crate::error::{Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::objects::NewObject;
-use crate::pack::{BEGIN, Frame, FrameBuilder, FrameIndex, PACK_BYTES, end_of};
+use crate::pack::{BEGIN, Frame, FrameBuilder, FrameIndex, PACK_BYTES, PACK_CHUNKS, end_of};
 use crate::repository::{Repository, pack_name};
 
 /// What was added to a repository.
@@ -33,6 +33,7 @@ struct OpenPack<'a> {
     object: Option<Box<dyn NewObject + 'a>>,
     frames: Vec<FrameIndex>,
     length: u64,
+    chunks: usize,
     added: Added,
 }
 
@@ -67,14 +68,20 @@ impl<'a> Writer<'a> {
         pack.length += frame.bytes.len() as u64;
         pack.added.new_bytes += u64::from(frame.index.length);
         pack.added.stored_bytes += frame.bytes.len() as u64;
+        pack.chunks += frame.index.chunks.len();
         pack.frames.push(frame.index);
-        if pack.length >= PACK_BYTES { self.seal(pack) } else { Ok(()) }
+        if pack.length >= PACK_BYTES || pack.chunks >= PACK_CHUNKS {
+            self.seal(pack)
+        } else {
+            Ok(())
+        }
     }
 
     /// Ends a pack: from now on it is there.
     fn seal(&self, pack: &mut OpenPack<'a>) -> Result<()> {
         let Some(mut object) = pack.object.take() else { return Ok(()) };
         let frames = std::mem::take(&mut pack.frames);
+        pack.chunks = 0;
         let (end, id) = end_of(&frames, pack.length);
         let name = pack_name(id);
         object.write(&end).map_err(SnapshotError::store("write", &name))?;
@@ -143,6 +150,9 @@ impl<'a, 'w> Cutter<'a, 'w> {
 
     /// Adds lists above parts until there is one.
     pub(crate) fn list(&mut self, mut items: Vec<Item>) -> Result<Content> {
+        if items.is_empty() {
+            return Ok(Content::EMPTY);
+        }
         loop {
             let mut above = Vec::with_capacity(items.len().div_ceil(MAX_ITEMS));
             for group in items.chunks(MAX_ITEMS) {
@@ -175,4 +185,34 @@ impl<'a, 'w> Cutter<'a, 'w> {
 /// Whether something of this size is cut as something large.
 pub(crate) fn is_large(size: u64) -> bool {
     size > MIDDLING as u64
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::objects::MemoryObjects;
+
+    #[test]
+    fn nothing_is_stored_as_nothing() {
+        let repository = Repository::open(Box::new(MemoryObjects::default())).unwrap();
+        let writer = Writer::to(&repository);
+        assert_eq!(Cutter::of(&writer).list(Vec::new()).unwrap(), Content::EMPTY);
+    }
+
+    #[test]
+    fn more_tiny_chunks_than_a_pack_may_have_become_two_packs_that_can_be_read() {
+        let repository = Repository::open(Box::new(MemoryObjects::default())).unwrap();
+        let writer = Writer::to(&repository);
+        let mut cutter = Cutter::of(&writer);
+        for number in 0..1_100_000_u32 {
+            cutter.whole(ChunkKind::Data, &number.to_le_bytes()[..3]).unwrap();
+        }
+        cutter.flush().unwrap();
+        drop(cutter);
+        writer.finish().unwrap();
+        for (id, listed) in repository.packs().unwrap() {
+            repository.read_index(id, listed.size).unwrap();
+        }
+        assert!(repository.packs().unwrap().len() > 1);
+    }
 }

@@ -10,10 +10,11 @@
 
 mod plan;
 mod store;
+mod trees;
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
@@ -23,8 +24,8 @@ use crate::error::{Result, SnapshotError};
 use crate::file;
 use crate::repository::Repository;
 use crate::scan::{self, Scanned, Skipped};
-use crate::snapshot::{MAX_UNSTABLE, Snapshot, SnapshotId, Tree};
-use crate::state::{KnownTree, State};
+use crate::snapshot::{MAX_RECORD, MAX_UNSTABLE, Snapshot, SnapshotId, Tree};
+use crate::state::{KnownRoot, KnownTree, State};
 use crate::tree::Modified;
 use crate::writer::Writer;
 
@@ -112,6 +113,8 @@ pub struct Took {
 /// A root that is open.
 struct OpenRoot<'a> {
     root: &'a Root<'a>,
+    /// Where it is, whatever it was called by.
+    path: PathBuf,
     directory: OwnedFd,
     scanned: Scanned,
     mode: u32,
@@ -119,7 +122,7 @@ struct OpenRoot<'a> {
 
 impl Repository {
     /// Captures directories. What is remembered of them from the last time is replaced; if this fails it
-    /// stays.
+    /// stays. If the snapshot that it is from is not in this repository any more, it counts as none.
     pub fn capture(&self, capture: &Capture<'_>, state: &mut State) -> Result<Captured> {
         let began = realtime();
         let mut took = Took::default();
@@ -127,15 +130,22 @@ impl Repository {
             capture.freeze.map(|(freeze, budget)| Frozen::begin(freeze, budget)).transpose()?;
         let begin = Instant::now();
         let nothing = KnownTree::default();
+        let relied_on = self.is_relied_on(state)?;
+        let known_of = |name: &str, path: &Path| {
+            let known = relied_on.then(|| state.tree(name, path)).flatten();
+            known.unwrap_or(&nothing)
+        };
         let mut roots = Vec::with_capacity(capture.roots.len());
         for root in capture.roots {
-            let known = state.roots.get(root.name).unwrap_or(&nothing);
-            roots.push(open(root, known, capture.threads)?);
+            let path = root.path.canonicalize();
+            let path = path.map_err(SnapshotError::tree("open", root.path))?;
+            let known = known_of(root.name, &path);
+            roots.push(open(root, path, known, capture.threads)?);
         }
         took.scan = begin.elapsed();
         let mut plans = Vec::with_capacity(roots.len());
         for open in &roots {
-            let known = state.roots.get(open.root.name).unwrap_or(&nothing);
+            let known = known_of(open.root.name, &open.path);
             plans.push(Plan::of(&open.scanned, known));
         }
         let unfrozen = match frozen {
@@ -149,7 +159,7 @@ impl Repository {
             None => 0,
         };
         // What is known of chunks is needed only where there are new ones.
-        if plans.iter().any(|plan| !plan.reads.is_empty()) || state.roots.is_empty() {
+        if plans.iter().any(|plan| !plan.reads.is_empty()) || !relied_on {
             self.refresh()?;
         }
         let writer = Writer::to(self);
@@ -157,18 +167,19 @@ impl Repository {
         let mut skipped = Skipped::default();
         let mut unstable = Vec::new();
         for (open, plan) in roots.into_iter().zip(plans) {
-            let known = state.roots.get(open.root.name).unwrap_or(&nothing);
+            let known = known_of(open.root.name, &open.path);
             let stored = store::store(&writer, capture, &open, plan, known, began, &mut took)?;
             skipped.add(open.scanned.skipped);
             skipped.add(stored.skipped);
             unstable.extend(stored.unstable);
             trees.push(Tree { name: open.root.name.to_owned(), mode: open.mode, ..stored.tree });
-            known_trees.push((open.root.name.to_owned(), stored.known));
+            let known = KnownRoot { path: open.path, tree: stored.known };
+            known_trees.push((open.root.name.to_owned(), known));
         }
         let begin = Instant::now();
         let added = writer.finish()?;
         unstable.truncate(MAX_UNSTABLE);
-        let snapshot = Snapshot {
+        let mut snapshot = Snapshot {
             version: Snapshot::VERSION,
             id: SnapshotId::new(),
             created_at: began.seconds * 1000 + i64::from(began.nanoseconds / 1_000_000),
@@ -181,15 +192,34 @@ impl Repository {
             unstable,
             unfrozen,
         };
+        if !snapshot.fit() {
+            return Err(SnapshotError::TooMuch { what: "bytes in its record", most: MAX_RECORD });
+        }
         self.put_snapshot(&snapshot)?;
         took.sync += begin.elapsed();
+        state.snapshot = Some(snapshot.id);
         state.roots = known_trees.into_iter().collect();
         Ok(Captured { snapshot, took })
+    }
+
+    /// Whether everything that is remembered is in this repository: its snapshot is.
+    fn is_relied_on(&self, state: &State) -> Result<bool> {
+        let Some(id) = state.snapshot else { return Ok(false) };
+        match self.snapshot(id) {
+            Ok(_) => Ok(true),
+            Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 
 /// Opens a root and looks at everything in it.
-fn open<'a>(root: &'a Root<'a>, known: &KnownTree, threads: usize) -> Result<OpenRoot<'a>> {
+fn open<'a>(
+    root: &'a Root<'a>,
+    path: PathBuf,
+    known: &KnownTree,
+    threads: usize,
+) -> Result<OpenRoot<'a>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(root.path, flags, Mode::empty()).map_err(io::Error::from);
     let directory = opened.map_err(SnapshotError::tree("open", root.path))?;
@@ -199,7 +229,7 @@ fn open<'a>(root: &'a Root<'a>, known: &KnownTree, threads: usize) -> Result<Ope
     let scanned = scanned.map_err(|(path, error)| {
         SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
     })?;
-    Ok(OpenRoot { root, directory, scanned, mode })
+    Ok(OpenRoot { root, path, directory, scanned, mode })
 }
 
 /// A path of bytes.

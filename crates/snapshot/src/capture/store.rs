@@ -1,4 +1,4 @@
-//! Storing a tree: the files that changed, by several threads; then the directories above them.
+//! Storing a tree: the files that changed, by several threads.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
@@ -6,19 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Instant;
 
-use rustix::fs::{FileType, OFlags, readlinkat};
-
 use super::plan::{self, Plan, ToRead};
-use super::{Capture, OpenRoot, Progress, Took, is_settled, path_of};
+use super::trees::Trees;
+use super::{Capture, OpenRoot, Progress, Took, path_of};
 use crate::content::{Content, Item};
 use crate::error::{Result, SnapshotError};
 use crate::file::{self, ATTEMPTS, Attributes, Opened, Piece, Pieces};
 use crate::id::ChunkKind;
-use crate::scan::{Skipped, is_gone, open_below};
+use crate::scan::Skipped;
 use crate::snapshot::Tree;
-use crate::state::{Known, KnownDirectory, KnownKind, KnownTree, Stamp};
-use crate::tree::{self, Entry, Kind, Modified};
-use crate::writer::{Cutter, Writer};
+use crate::state::{KnownTree, Stamp};
+use crate::tree::Modified;
+use crate::writer::{Cutter, Writer, is_large};
 
 /// How much work one thread takes at a time.
 const JOB_BYTES: u64 = 1024 * 1024;
@@ -35,15 +34,15 @@ pub(crate) struct Stored {
 
 /// A file that was stored.
 #[derive(Debug)]
-struct StoredFile {
-    content: Content,
-    stamp: Stamp,
-    attributes: Attributes,
-    stable: bool,
+pub(super) struct StoredFile {
+    pub(super) content: Content,
+    pub(super) stamp: Stamp,
+    pub(super) attributes: Attributes,
+    pub(super) stable: bool,
 }
 
 /// What came of a file.
-enum Outcome {
+pub(super) enum Outcome {
     Stored(StoredFile),
     Gone,
     Unreadable,
@@ -89,7 +88,7 @@ enum Job {
     Segment(Vec<u8>, usize, mpsc::Sender<(usize, Content)>),
 }
 
-type Outcomes = HashMap<(usize, usize), Outcome>;
+pub(super) type Outcomes = HashMap<(usize, usize), Outcome>;
 
 impl<'a, 'w> Files<'a, 'w> {
     fn new(
@@ -126,7 +125,7 @@ impl<'a, 'w> Files<'a, 'w> {
             for _ in 0..threads {
                 scope.spawn(|| {
                     if let Err(error) = self.work(&taken, &outcomes) {
-                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                        note(&failure, error);
                         self.stopped.store(true, Ordering::Relaxed);
                         // Nobody may be left to wait for the queue.
                         while taken.lock().unwrap_or_else(PoisonError::into_inner).recv().is_ok() {}
@@ -136,7 +135,7 @@ impl<'a, 'w> Files<'a, 'w> {
             let fed = self.feed(reads, &jobs, &outcomes);
             drop(jobs);
             if let Err(error) = fed {
-                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                note(&failure, error);
             }
         });
         match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -157,7 +156,7 @@ impl<'a, 'w> Files<'a, 'w> {
         for read in reads {
             self.go_on()?;
             let size = self.size(&read);
-            if crate::writer::is_large(size) && read.preloaded.is_none() {
+            if is_large(size) && read.preloaded.is_none() {
                 large.push((read.directory, read.entry));
                 continue;
             }
@@ -259,6 +258,22 @@ impl<'a, 'w> Files<'a, 'w> {
                     Opened::Gone => return Ok(Outcome::Gone),
                     Opened::Unreadable => return Ok(Outcome::Unreadable),
                 };
+            if !is_large(before.size) {
+                // It was, when it was found.
+                match file::read(self.open.directory.as_fd(), &path).map_err(failed)? {
+                    file::Read::Bytes { bytes, stamp, attributes, stable } => {
+                        let mut cutter = Cutter::of(self.writer);
+                        let content = cutter.whole(ChunkKind::Data, &bytes)?;
+                        cutter.flush()?;
+                        self.count(1, bytes.len() as u64)?;
+                        let stored = StoredFile { content, stamp, attributes, stable };
+                        return Ok(Outcome::Stored(stored));
+                    }
+                    file::Read::Large => continue,
+                    file::Read::Gone => return Ok(Outcome::Gone),
+                    file::Read::Unreadable => return Ok(Outcome::Unreadable),
+                }
+            }
             let attributes = file::attributes(file.as_fd()).map_err(failed)?;
             let (told, hear) = mpsc::channel();
             let mut items = Vec::new();
@@ -304,236 +319,16 @@ impl<'a, 'w> Files<'a, 'w> {
     }
 }
 
+/// Keeps the first failure. One that only says that the others have stopped gives way to what made them
+/// stop.
+fn note(failure: &Mutex<Option<SnapshotError>>, error: SnapshotError) {
+    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+    if matches!(*failure, None | Some(SnapshotError::Cancelled)) {
+        *failure = Some(error);
+    }
+}
+
 /// Gives a job to whoever is free first.
 fn hand_out(jobs: &mpsc::SyncSender<Job>, job: Job) -> Result<()> {
     jobs.send(job).map_err(|_| SnapshotError::Cancelled)
-}
-
-/// Directories that are being stored.
-struct Trees<'a> {
-    open: &'a OpenRoot<'a>,
-    known: &'a KnownTree,
-    links: &'a HashMap<(usize, usize), (usize, usize)>,
-    outcomes: &'a Outcomes,
-    began: Modified,
-}
-
-impl Trees<'_> {
-    /// Stores every directory in which something changed, those below before those above.
-    fn store(&self, cutter: &mut Cutter<'_, '_>) -> Result<Stored> {
-        let count = self.open.scanned.directories.len();
-        let mut directories: Vec<Option<KnownDirectory>> = (0..count).map(|_| None).collect();
-        let mut changed = vec![false; count];
-        let mut skipped = Skipped::default();
-        let mut unstable = Vec::new();
-        for number in (0..count).rev() {
-            let seen = &self.open.scanned.directories[number];
-            let before = seen.known.map(|known| &self.known.directories[known]);
-            let mut entries = Vec::with_capacity(seen.entries.len());
-            let mut same = seen.same_names;
-            for entry in 0..seen.entries.len() {
-                let (known, is_same) = self.entry(number, entry, &mut skipped, &mut unstable)?;
-                let below = seen.entries[entry].directory;
-                same &= is_same && !below.is_some_and(|below| changed[below]);
-                entries.extend(known);
-            }
-            let tree = match before {
-                Some(before) if same => before.tree,
-                Some(_) | None => {
-                    let encoded = tree::encode(&shown(&entries, &directories));
-                    cutter.whole(ChunkKind::Tree, &encoded)?
-                }
-            };
-            changed[number] = before.is_none_or(|before| before.tree != tree);
-            directories[number] = Some(KnownDirectory { entries, tree });
-        }
-        cutter.flush()?;
-        let known = KnownTree { directories: directories.into_iter().flatten().collect() };
-        Ok(Stored { tree: count_up(&known), known, skipped, unstable })
-    }
-
-    /// An entry as it is captured, if it is; and whether it is what it was.
-    fn entry(
-        &self,
-        directory: usize,
-        entry: usize,
-        skipped: &mut Skipped,
-        unstable: &mut Vec<String>,
-    ) -> Result<(Option<Known>, bool)> {
-        let seen = &self.open.scanned.directories[directory];
-        let found = &seen.entries[entry];
-        let before = found.known.zip(seen.known);
-        let before = before.map(|(entry, at)| &self.known.directories[at].entries[entry]);
-        let known = |kind, attributes: &Attributes| Known {
-            name: found.name.clone(),
-            stamp: found.stamp,
-            settled: is_settled(found.stamp.changed, self.began),
-            kind,
-            attributes: attributes.clone(),
-        };
-        let none = Attributes::new();
-        let now = match found.stamp.file_type() {
-            FileType::Directory => {
-                let number = found.directory.expect("a directory that was found has a number");
-                match before {
-                    Some(before) => {
-                        return Ok((
-                            Some(known(KnownKind::Directory(number), &before.attributes)),
-                            true,
-                        ));
-                    }
-                    None => known(KnownKind::Directory(number), &self.attributes(number)?),
-                }
-            }
-            FileType::Symlink => match before {
-                Some(before) => return Ok((Some(before.clone()), true)),
-                None => match self.target(directory, entry)? {
-                    Some(target) => known(KnownKind::Symlink(target), &none),
-                    None => return Ok((None, false)),
-                },
-            },
-            _ => match self.links.get(&(directory, entry)) {
-                Some(&(first_directory, first)) => {
-                    if let Some(Outcome::Gone | Outcome::Unreadable) =
-                        self.outcomes.get(&(first_directory, first))
-                    {
-                        skipped.unreadable += 1;
-                        return Ok((None, false));
-                    }
-                    let target = plan::path(&self.open.scanned, first_directory, first);
-                    let kind = KnownKind::HardLink(target.into());
-                    let same = before.is_some_and(|before| before.kind == kind);
-                    return Ok((Some(known(kind, &none)), same));
-                }
-                None => match (self.outcomes.get(&(directory, entry)), before) {
-                    (Some(outcome), _) => {
-                        match self.stored(directory, entry, outcome, skipped, unstable) {
-                            Some(stored) => stored,
-                            None => return Ok((None, false)),
-                        }
-                    }
-                    (None, Some(before)) => return Ok((Some(before.clone()), true)),
-                    (None, None) => return Ok((None, false)),
-                },
-            },
-        };
-        Ok((Some(now), false))
-    }
-
-    /// A file that was read.
-    fn stored(
-        &self,
-        directory: usize,
-        entry: usize,
-        outcome: &Outcome,
-        skipped: &mut Skipped,
-        unstable: &mut Vec<String>,
-    ) -> Option<Known> {
-        let name = || {
-            let path = plan::path(&self.open.scanned, directory, entry);
-            format!("{}/{}", self.open.root.name, String::from_utf8_lossy(&path))
-        };
-        match outcome {
-            Outcome::Stored(stored) => {
-                if !stored.stable {
-                    unstable.push(name());
-                }
-                Some(Known {
-                    name: self.open.scanned.directories[directory].entries[entry].name.clone(),
-                    stamp: stored.stamp,
-                    settled: stored.stable && is_settled(stored.stamp.changed, self.began),
-                    kind: KnownKind::File(stored.content),
-                    attributes: stored.attributes.clone(),
-                })
-            }
-            Outcome::Unreadable => {
-                skipped.unreadable += 1;
-                None
-            }
-            Outcome::Gone => None,
-        }
-    }
-
-    fn attributes(&self, directory: usize) -> Result<Attributes> {
-        let path = &self.open.scanned.directories[directory].path;
-        let root = self.open.directory.as_fd();
-        let read =
-            open_below(root, path, OFlags::DIRECTORY).and_then(|at| file::attributes(at.as_fd()));
-        match read {
-            Err(error)
-                if is_gone(&error) || error.kind() == std::io::ErrorKind::PermissionDenied =>
-            {
-                Ok(Attributes::new())
-            }
-            read => read
-                .map_err(SnapshotError::tree("look at", self.open.root.path.join(path_of(path)))),
-        }
-    }
-
-    /// What a symbolic link says; nothing, if it is none any more.
-    fn target(&self, directory: usize, entry: usize) -> Result<Option<Box<[u8]>>> {
-        let seen = &self.open.scanned.directories[directory];
-        let name = &seen.entries[entry].name;
-        let root = self.open.directory.as_fd();
-        let read = open_below(root, &seen.path, OFlags::DIRECTORY | OFlags::PATH)
-            .and_then(|at| Ok(readlinkat(at, &name[..], Vec::new())?));
-        match read {
-            Ok(target) => Ok(Some(target.into_bytes().into())),
-            Err(error) if is_gone(&error) || error.kind() == std::io::ErrorKind::InvalidInput => {
-                Ok(None)
-            }
-            Err(error) => {
-                let path = self.open.root.path.join(path_of(&plan::path(
-                    &self.open.scanned,
-                    directory,
-                    entry,
-                )));
-                Err(SnapshotError::tree("read the link", path)(error))
-            }
-        }
-    }
-}
-
-/// Entries as they are encoded.
-fn shown(entries: &[Known], directories: &[Option<KnownDirectory>]) -> Vec<Entry> {
-    let shown = entries.iter().map(|known| Entry {
-        name: known.name.to_vec(),
-        kind: match &known.kind {
-            KnownKind::File(content) => Kind::File(*content),
-            KnownKind::Directory(number) => {
-                let below = directories[*number].as_ref();
-                Kind::Directory(below.expect("what is below is stored before").tree)
-            }
-            KnownKind::Symlink(target) => Kind::Symlink(target.to_vec()),
-            KnownKind::HardLink(target) => Kind::HardLink(target.to_vec()),
-        },
-        mode: known.stamp.permissions(),
-        modified: known.stamp.modified,
-        attributes: known.attributes.clone(),
-    });
-    shown.collect()
-}
-
-/// What is in a tree.
-fn count_up(known: &KnownTree) -> Tree {
-    let mut counted = Tree {
-        name: String::new(),
-        tree: known.directories.first().map_or(Content::EMPTY, |root| root.tree),
-        mode: 0,
-        files: 0,
-        directories: 0,
-        links: 0,
-        bytes: 0,
-    };
-    for entry in known.directories.iter().flat_map(|directory| &directory.entries) {
-        match &entry.kind {
-            KnownKind::File(content) => {
-                counted.files += 1;
-                counted.bytes += content.size;
-            }
-            KnownKind::Directory(_) => counted.directories += 1,
-            KnownKind::Symlink(_) | KnownKind::HardLink(_) => counted.links += 1,
-        }
-    }
-    counted
 }

@@ -8,15 +8,11 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Listed, NewObject, Objects, Put, too_long};
 
 /// Where objects lie before they have their names.
 const ASIDE: &str = "tmp";
-
-/// Tells what this process writes at the same time apart.
-static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Objects in a directory.
 #[derive(Debug)]
@@ -92,10 +88,9 @@ impl Objects for LocalObjects {
     }
 
     fn begin(&self) -> io::Result<Box<dyn NewObject + '_>> {
-        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-        let path = self.root.join(ASIDE).join(format!("{}-{number}", std::process::id()));
-        // Left by a process that had the same number and is gone.
-        remove(&path)?;
+        // A name that nobody else comes upon: the numbers of processes repeat from container to
+        // container.
+        let path = self.root.join(ASIDE).join(uuid::Uuid::now_v7().to_string());
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         Ok(Box::new(Aside { objects: self, file, path }))
     }
@@ -133,7 +128,10 @@ impl Objects for LocalObjects {
     fn delete(&self, name: &str) -> io::Result<()> {
         let path = self.path(name)?;
         remove(&path)?;
-        sync_directory(path.parent().unwrap_or(&self.root))
+        match sync_directory(path.parent().unwrap_or(&self.root)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 

@@ -32,6 +32,7 @@ fn keeps_what_it_is_given(objects: &dyn Objects) {
 
     objects.delete("packs/aa/one").unwrap();
     objects.delete("packs/aa/one").unwrap();
+    objects.delete("gone/one").unwrap();
     let gone = objects.get("packs/aa/one", 9).unwrap_err();
     assert_eq!(gone.kind(), std::io::ErrorKind::NotFound);
     assert_eq!(objects.get_range("packs/aa/one", 0, 9).unwrap_err().kind(), gone.kind());

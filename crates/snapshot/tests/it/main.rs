@@ -4,4 +4,5 @@
 
 mod compare;
 mod kinds;
+mod states;
 mod trees;

@@ -3,11 +3,15 @@
 //! It belongs to this machine and these directories. Without it a capture reads every file again,
 //! and stores nothing that is stored already.
 
+mod saved;
+
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Statx, StatxFlags};
 
 use crate::content::Content;
+use crate::snapshot::SnapshotId;
 use crate::tree::Modified;
 
 /// What is asked of the file system about a file.
@@ -58,19 +62,39 @@ impl Stamp {
 }
 
 /// What is remembered of the trees of a capture.
-#[derive(Clone, Debug, Default)]
+///
+/// It holds for the repository that has the snapshot it was left by, for as long as it has it, and for
+/// directories that are where they were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    pub(crate) roots: BTreeMap<String, KnownTree>,
+    /// What all of it is in.
+    pub(crate) snapshot: Option<SnapshotId>,
+    pub(crate) roots: BTreeMap<String, KnownRoot>,
+}
+
+/// A root, and where it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownRoot {
+    pub(crate) path: PathBuf,
+    pub(crate) tree: KnownTree,
+}
+
+impl State {
+    /// What is known of the tree of that name, if it is the one at this path.
+    pub(crate) fn tree(&self, name: &str, path: &Path) -> Option<&KnownTree> {
+        let root = self.roots.get(name).filter(|root| root.path == path)?;
+        Some(&root.tree)
+    }
 }
 
 /// The directories of a tree; the first is its root.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KnownTree {
     pub(crate) directories: Vec<KnownDirectory>,
 }
 
 /// A directory, as it was captured.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownDirectory {
     /// By name.
     pub(crate) entries: Vec<Known>,
@@ -79,7 +103,7 @@ pub(crate) struct KnownDirectory {
 }
 
 /// An entry of a directory, as it was captured.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) name: Box<[u8]>,
     pub(crate) stamp: Stamp,
