@@ -11,6 +11,7 @@
 //! | `scan`, `state` | what is there, and what of it is as it was |
 //! | [`capture`](Capture) | from directories to a snapshot |
 //! | [`restore`](Restore) | and back |
+//! | `show` | what is in a tree, and how two of them differ |
 
 mod capture;
 mod codec;
@@ -24,6 +25,7 @@ mod pack;
 mod repository;
 mod restore;
 mod scan;
+mod show;
 mod snapshot;
 mod state;
 mod tree;
@@ -34,8 +36,9 @@ pub use content::Content;
 pub use error::{Malformed, Result, SnapshotError};
 pub use id::{ChunkKind, Id};
 pub use repository::Repository;
-pub use restore::{Restore, Restored};
+pub use restore::{Damaged, Restore, Restored};
 pub use scan::Skipped;
+pub use show::{Change, Difference};
 pub use snapshot::{Snapshot, SnapshotId, Tree};
 pub use state::State;
 pub use tree::{Entry, Kind, Modified};

@@ -9,10 +9,14 @@ use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::objects::{Listed, Objects, Put};
 use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK};
+use crate::tree::{self, Entry};
 
 /// What the first object says.
 const FORMAT: &[u8] = b"ash-snapshot 1\n";
 const FORMAT_NAME: &str = "format";
+
+/// The longest encoding of one directory: some million names.
+const MAX_DIRECTORY: u64 = 512 * 1024 * 1024;
 
 /// How much of a pack's end is read at once, in the hope that the index is in it.
 const END_BYTES: u64 = 64 * 1024;
@@ -199,8 +203,11 @@ const KEPT_FRAMES: usize = 8;
 /// Reads chunks, and remembers the frames it opened last. Each thread has its own.
 pub(crate) struct Chunks<'a> {
     repository: &'a Repository,
-    kept: Vec<((u32, u32), Arc<Vec<u8>>)>,
+    kept: Vec<(FrameKey, Arc<Vec<u8>>)>,
 }
+
+/// A pack and a frame of it.
+type FrameKey = (u32, u32);
 
 impl<'a> Chunks<'a> {
     pub(crate) fn of(repository: &'a Repository) -> Self {
@@ -282,25 +289,32 @@ impl<'a> Chunks<'a> {
         })?
     }
 
+    /// The entries of a directory, of which there may be at most `most`.
+    pub(crate) fn directory(&mut self, content: Content, most: u64) -> Result<Vec<Entry>> {
+        let encoded = self.whole(ChunkKind::Tree, content, MAX_DIRECTORY)?;
+        let limit = usize::try_from(most).unwrap_or(usize::MAX);
+        match tree::decode(&encoded, limit) {
+            Ok(Some(entries)) => Ok(entries),
+            Ok(None) => Err(SnapshotError::TooMuch { what: "names", most }),
+            Err(wrong) => Err(SnapshotError::damaged(format!("directory {}", content.id))(wrong)),
+        }
+    }
+
     /// All bytes of a content, which may be at most `most`.
-    pub(crate) fn whole(
-        &mut self,
-        kind: ChunkKind,
-        content: Content,
-        most: u64,
-    ) -> Result<Vec<u8>> {
+    fn whole(&mut self, kind: ChunkKind, content: Content, most: u64) -> Result<Vec<u8>> {
         if content.size > most {
             return Err(SnapshotError::TooMuch { what: "bytes in one directory", most });
         }
-        let mut whole = Vec::with_capacity(usize::try_from(content.size).unwrap_or(0));
-        self.each(kind, content, &mut |part| {
-            match part {
-                Part::Zeros(size) => {
-                    whole.resize(whole.len() + usize::try_from(size).unwrap_or(0), 0)
-                }
-                Part::Bytes(bytes) => whole.extend_from_slice(bytes),
+        let mut whole = Vec::new();
+        self.each(kind, content, &mut |part| match part {
+            Part::Zeros(_) => {
+                let wrong = Malformed("a directory has a run of zeros");
+                Err(SnapshotError::damaged(format!("directory {}", content.id))(wrong))
             }
-            Ok(())
+            Part::Bytes(bytes) => {
+                whole.extend_from_slice(bytes);
+                Ok(())
+            }
         })?;
         Ok(whole)
     }

@@ -80,18 +80,22 @@ fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
 }
 
 /// Reads the entries of a directory. What is returned can be made in one directory: the names are
-/// names, each is there once, and nothing leads anywhere by its name.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Entry>, Malformed> {
+/// names, each is there once, and nothing leads anywhere by its name. Nothing is returned of more than
+/// `most` entries.
+pub(crate) fn decode(bytes: &[u8], most: usize) -> Result<Option<Vec<Entry>>, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut entries: Vec<Entry> = Vec::new();
     while !reader.is_empty() {
+        if entries.len() == most {
+            return Ok(None);
+        }
         let entry = read_entry(&mut reader)?;
         if entries.last().is_some_and(|last| last.name >= entry.name) {
             return Err(Malformed("names are not in order, or twice there"));
         }
         entries.push(entry);
     }
-    Ok(entries)
+    Ok(Some(entries))
 }
 
 fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, Malformed> {

@@ -85,8 +85,14 @@ enum Job {
     /// Read and store these.
     Files(Vec<ToRead>),
     /// Store this segment of a large file, and say so here.
-    Segment(Vec<u8>, usize, mpsc::Sender<(usize, Content)>),
+    Segment(Vec<u8>, usize, Told),
 }
+
+/// Where it is said what the so-manieth segment was stored as.
+type Told = mpsc::Sender<(usize, Content)>;
+
+/// Gives a segment to somebody who stores it, with its number.
+type GiveSegment<'a> = dyn FnMut(Vec<u8>, usize, &Told) -> Result<()> + 'a;
 
 pub(super) type Outcomes = HashMap<(usize, usize), Outcome>;
 
@@ -245,7 +251,7 @@ impl<'a, 'w> Files<'a, 'w> {
         &self,
         directory: usize,
         entry: usize,
-        segment: &mut dyn FnMut(Vec<u8>, usize, &mpsc::Sender<(usize, Content)>) -> Result<()>,
+        segment: &mut GiveSegment<'_>,
     ) -> Result<Outcome> {
         let path = plan::path(&self.open.scanned, directory, entry);
         let shown = self.open.root.path.join(path_of(&path));

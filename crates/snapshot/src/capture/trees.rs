@@ -101,7 +101,12 @@ impl Trees<'_> {
                     None => return Ok((None, false)),
                 },
             },
-            _ => match self.links.get(&(directory, entry)) {
+            FileType::RegularFile
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => match self.links.get(&(directory, entry)) {
                 Some(&(first_directory, first)) => {
                     if let Some(Outcome::Gone | Outcome::Unreadable) =
                         self.outcomes.get(&(first_directory, first))

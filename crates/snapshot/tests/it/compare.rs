@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use ash_snapshot::objects::{LocalObjects, MemoryObjects};
-use ash_snapshot::{Capture, Captured, Repository, Restore, Root, Snapshot, State};
+use ash_snapshot::{Capture, Captured, Damaged, Repository, Restore, Root, Snapshot, State};
 
 /// What is at each path.
 pub(crate) type Picture = BTreeMap<PathBuf, Thing>;
@@ -99,16 +99,23 @@ pub(crate) fn restore(
     snapshot: &Snapshot,
     target: &Path,
 ) -> ash_snapshot::Result<()> {
-    let restore = Restore {
-        tree: snapshot.root("workspace")?,
+    let restore = whole(snapshot.root("workspace")?, target);
+    repository.restore(&restore).map(|_| ())
+}
+
+/// All of a tree.
+pub(crate) fn whole<'a>(tree: &'a ash_snapshot::Tree, target: &'a Path) -> Restore<'a> {
+    Restore {
+        tree,
+        path: b"",
+        damaged: Damaged::Refuse,
         target,
         owner: None,
         max_entries: 1_000_000,
         max_bytes: u64::MAX,
         threads: 2,
         progress: &|_| true,
-    };
-    repository.restore(&restore).map(|_| ())
+    }
 }
 
 /// Restores a snapshot somewhere, and looks at it.

@@ -4,5 +4,6 @@
 
 mod compare;
 mod kinds;
+mod looks;
 mod states;
 mod trees;

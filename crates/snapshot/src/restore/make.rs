@@ -1,26 +1,20 @@
-//! Restore: from a snapshot to a directory that appears as a whole, or not at all.
-//!
-//! Nothing in a snapshot is trusted. Everything is made in a new directory of its own beside the
-//! place where it is to appear, each name in a directory that was opened without following anything;
-//! every chunk is compared with its id. When all of it is durable, the directory is given its name.
+//! Making what is in a snapshot, in a directory that nobody else knows of yet.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags, fchmod, fchown,
-    fsetxattr, ftruncate, futimens, linkat, mkdirat, openat, renameat_with, symlinkat, syncfs,
-    utimensat,
+    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown, fsetxattr,
+    ftruncate, futimens, linkat, mkdirat, openat, symlinkat, unlinkat, utimensat,
 };
-use rustix::fs::{Gid, Uid};
 
+use super::{Damaged, Restore, Restored};
 use crate::capture::{Progress, path_of};
 use crate::content::Content;
 use crate::error::{Malformed, Result, SnapshotError};
@@ -28,42 +22,16 @@ use crate::file::Attributes;
 use crate::id::ChunkKind;
 use crate::repository::{Chunks, Part, Repository};
 use crate::scan::open_below;
-use crate::snapshot::Tree;
-use crate::tree::{self, Entry, Kind, Modified};
-
-/// The longest encoding of one directory: some million names.
-const MAX_DIRECTORY: u64 = 512 * 1024 * 1024;
+use crate::tree::{Entry, Kind, Modified};
 
 /// How many files a thread takes at a time.
 const RUN: usize = 32;
 
-/// What to restore, and where.
-#[derive(Clone)]
-pub struct Restore<'a> {
-    /// Which tree of a snapshot.
-    pub tree: &'a Tree,
-    /// Where it is to appear. Nothing may be there; the directory above must be.
-    pub target: &'a Path,
-    /// Whose it is to be, by their numbers; whoever restores it, if nobody is named.
-    pub owner: Option<(u32, u32)>,
-    /// How many names there may be at the most.
-    pub max_entries: u64,
-    /// How many bytes there may be at the most.
-    pub max_bytes: u64,
-    /// How many threads work.
-    pub threads: usize,
-    /// Is told from time to time how far it is, by several threads; answers whether to go on.
-    pub progress: &'a (dyn Fn(Progress) -> bool + Sync),
-}
+/// How many bytes of names and attributes are held in memory at the most: enough for some million files.
+const MAX_HELD: u64 = 1024 * 1024 * 1024;
 
-/// What was restored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Restored {
-    /// Files.
-    pub files: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
+/// What one thing alone is called until it has its name.
+pub(super) const ALONE: &str = "it";
 
 /// A file to make.
 struct ToMake {
@@ -73,10 +41,10 @@ struct ToMake {
 }
 
 /// What something is given when its contents are there.
-struct Meta {
-    mode: u32,
-    modified: Modified,
-    attributes: Attributes,
+pub(super) struct Meta {
+    pub(super) mode: u32,
+    pub(super) modified: Modified,
+    pub(super) attributes: Attributes,
 }
 
 /// Everything that is to be made, but for what was made while it was found.
@@ -87,91 +55,95 @@ struct Plan {
     links: Vec<(Vec<u8>, Vec<u8>)>,
     entries: u64,
     bytes: u64,
-}
-
-impl Repository {
-    /// Restores a tree.
-    pub fn restore(&self, restore: &Restore<'_>) -> Result<Restored> {
-        let target = restore.target;
-        if fs::symlink_metadata(target).is_ok() {
-            return Err(SnapshotError::Exists(target.to_owned()));
-        }
-        let (above, name) = match (target.parent(), target.file_name()) {
-            (Some(above), Some(name)) if above.as_os_str().is_empty() => (Path::new("."), name),
-            (Some(above), Some(name)) => (above, name),
-            (None, _) | (_, None) => return Err(SnapshotError::Exists(target.to_owned())),
-        };
-        self.refresh()?;
-        let place = Place::make(above)?;
-        let root = place.directory.as_fd();
-        let making = Making { repository: self, restore, root };
-        let plan = making.directories()?;
-        let restored = making.files(&plan.files)?;
-        making.links(&plan)?;
-        making.settle(&plan.directories)?;
-        place.appear(name, restore)?;
-        Ok(restored)
-    }
-}
-
-/// A directory that is not where it should be yet. Dropped, it is gone.
-struct Place {
-    above: PathBuf,
-    path: PathBuf,
-    directory: OwnedFd,
-    appeared: bool,
-}
-
-impl Place {
-    fn make(above: &Path) -> Result<Self> {
-        let path = above.join(format!(".ash-restore-{}", uuid::Uuid::now_v7()));
-        let failed = |attempted| SnapshotError::tree(attempted, path.clone());
-        fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed("make"))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&path, flags, Mode::empty());
-        let directory = opened.map_err(|error| failed("open")(error.into()))?;
-        Ok(Self { above: above.to_owned(), path, directory, appeared: false })
-    }
-
-    /// Gives it its name, now that everything is in it.
-    fn appear(mut self, name: &std::ffi::OsStr, restore: &Restore<'_>) -> Result<()> {
-        let failed = |attempted| SnapshotError::tree(attempted, restore.target);
-        let done = || -> io::Result<()> {
-            give(self.directory.as_fd(), restore.owner)?;
-            fchmod(&self.directory, Mode::from_raw_mode(restore.tree.mode))?;
-            Ok(syncfs(&self.directory)?)
-        };
-        done().map_err(failed("finish"))?;
-        let above = File::open(&self.above).map_err(failed("open the directory above"))?;
-        let from = self.path.file_name().unwrap_or_default();
-        match renameat_with(&above, from, &above, name, RenameFlags::NOREPLACE) {
-            Ok(()) => self.appeared = true,
-            Err(rustix::io::Errno::EXIST) => {
-                return Err(SnapshotError::Exists(restore.target.to_owned()));
-            }
-            Err(error) => return Err(failed("name")(error.into())),
-        }
-        above.sync_all().map_err(failed("sync the directory above"))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if !self.appeared {
-            // What cannot be removed is found by its name.
-            let _left_behind = fs::remove_dir_all(&self.path);
-        }
-    }
+    /// How many bytes of paths, targets and attributes are held.
+    held: u64,
 }
 
 /// A tree that is being made.
-struct Making<'a> {
+pub(super) struct Making<'a> {
     repository: &'a Repository,
     restore: &'a Restore<'a>,
     root: BorrowedFd<'a>,
+    left_out: Mutex<Vec<Vec<u8>>>,
 }
 
-impl Making<'_> {
+impl<'a> Making<'a> {
+    pub(super) fn of(
+        repository: &'a Repository,
+        restore: &'a Restore<'a>,
+        root: BorrowedFd<'a>,
+    ) -> Self {
+        Self { repository, restore, root, left_out: Mutex::default() }
+    }
+
+    /// Makes everything that is in a directory.
+    pub(super) fn all(&self, content: Content) -> Result<Restored> {
+        let plan = self.directories(content)?;
+        self.make(&plan)
+    }
+
+    /// Makes one thing that is no directory, as [`ALONE`].
+    pub(super) fn alone(&self, entry: Entry) -> Result<Restored> {
+        let mut plan = Plan::default();
+        plan.count(&entry, ALONE.len(), self.restore)?;
+        let Entry { kind, mode, modified, attributes, .. } = entry;
+        let meta = Meta { mode, modified, attributes };
+        let path = ALONE.as_bytes().to_vec();
+        match kind {
+            Kind::File(content) => plan.files.push(ToMake { path, content, meta }),
+            Kind::HardLink(target) => {
+                plan.files.push(self.linked(path, &target)?);
+            }
+            Kind::Symlink(target) => {
+                let made = self.symlink(self.root, ALONE.as_bytes(), &target, &meta);
+                made.map_err(self.failed("make the link", &path))?;
+            }
+            Kind::Directory(_) => plan.directories.push((path, meta)),
+        }
+        let restored = self.make(&plan)?;
+        if restored.left_out.is_empty() {
+            return Ok(restored);
+        }
+        // There is nothing else.
+        let path = String::from_utf8_lossy(self.restore.path).into_owned();
+        Err(SnapshotError::damaged(path)(Malformed("its bytes cannot be read back")))
+    }
+
+    fn make(&self, plan: &Plan) -> Result<Restored> {
+        let restored = self.files(&plan.files)?;
+        self.links(plan)?;
+        self.settle(&plan.directories)?;
+        let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left_out = std::mem::take(&mut *left_out);
+        left_out.sort();
+        Ok(Restored { left_out, ..restored })
+    }
+
+    /// The file that a hard link to something outside of what is restored leads to.
+    fn linked(&self, path: Vec<u8>, target: &[u8]) -> Result<ToMake> {
+        let Entry { kind, mode, modified, attributes, .. } =
+            self.repository.entry_at(self.restore.tree, target)?;
+        let Kind::File(content) = kind else { return Err(leads_to_nothing()) };
+        Ok(ToMake { path, content, meta: Meta { mode, modified, attributes } })
+    }
+
+    /// Takes note that something is damaged and left out, if that is wanted.
+    fn leave_out(&self, path: &[u8], error: SnapshotError) -> Result<()> {
+        match (self.restore.damaged, &error) {
+            (
+                Damaged::LeaveOut,
+                SnapshotError::Damaged { .. }
+                | SnapshotError::Missing(_)
+                | SnapshotError::Store { .. },
+            ) => {
+                let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+                left_out.push(path.to_owned());
+                Ok(())
+            }
+            (Damaged::LeaveOut | Damaged::Refuse, _) => Err(error),
+        }
+    }
+
     fn failed<'p>(
         &'p self,
         attempted: &'static str,
@@ -181,19 +153,24 @@ impl Making<'_> {
     }
 
     /// Makes every directory and symbolic link, and says what is left to be made.
-    fn directories(&self) -> Result<Plan> {
+    fn directories(&self, content: Content) -> Result<Plan> {
         let mut chunks = Chunks::of(self.repository);
         let mut plan = Plan::default();
-        let mut waiting = vec![(Vec::new(), self.restore.tree.tree)];
+        let mut outside = HashMap::new();
+        let mut waiting = vec![(Vec::new(), content)];
         while let Some((path, content)) = waiting.pop() {
-            let encoded = chunks.whole(ChunkKind::Tree, content, MAX_DIRECTORY)?;
-            let entries = tree::decode(&encoded);
-            let entries =
-                entries.map_err(SnapshotError::damaged(format!("directory {}", content.id)))?;
+            let left = self.restore.max_entries - plan.entries;
+            let entries = match chunks.directory(content, left) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.leave_out(&path, error)?;
+                    continue;
+                }
+            };
             let opened = open_below(self.root, &path, OFlags::DIRECTORY);
             let directory = opened.map_err(self.failed("open", &path))?;
             for entry in entries {
-                plan.count(&entry, self.restore)?;
+                plan.count(&entry, path.len(), self.restore)?;
                 let Entry { name, kind, mode, modified, attributes } = entry;
                 let below =
                     if path.is_empty() { name.clone() } else { [&path[..], b"/", &name].concat() };
@@ -207,10 +184,22 @@ impl Making<'_> {
                         plan.directories.push((below, meta));
                     }
                     Kind::Symlink(target) => {
-                        let made = self.symlink(&directory, &name, &target, &meta);
+                        let made = self.symlink(directory.as_fd(), &name, &target, &meta);
                         made.map_err(self.failed("make the link", &below))?;
                     }
-                    Kind::HardLink(target) => plan.links.push((below, target)),
+                    Kind::HardLink(target) => match self.inside(&target) {
+                        Some(target) => plan.links.push((below, target.to_owned())),
+                        // The first name of a file outside is the file here.
+                        None => match outside.entry(target) {
+                            MapEntry::Occupied(first) => {
+                                plan.links.push((below, Vec::clone(first.get())));
+                            }
+                            MapEntry::Vacant(none) => {
+                                plan.files.push(self.linked(below.clone(), none.key())?);
+                                none.insert(below);
+                            }
+                        },
+                    },
                 }
             }
         }
@@ -222,7 +211,21 @@ impl Making<'_> {
         Ok(plan)
     }
 
-    fn symlink(&self, at: &OwnedFd, name: &[u8], target: &[u8], meta: &Meta) -> io::Result<()> {
+    /// A path from the root of the tree, from what is restored of it on; nothing, if it is outside.
+    fn inside<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        match self.restore.path {
+            b"" => Some(path),
+            base => path.strip_prefix(base)?.strip_prefix(b"/"),
+        }
+    }
+
+    fn symlink(
+        &self,
+        at: BorrowedFd<'_>,
+        name: &[u8],
+        target: &[u8],
+        meta: &Meta,
+    ) -> io::Result<()> {
         symlinkat(target, at, name)?;
         if let Some((user, group)) = self.restore.owner {
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
@@ -236,6 +239,7 @@ impl Making<'_> {
         let next = AtomicUsize::new(0);
         let (count, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         let failure = Mutex::new(None);
+        let left_out = AtomicU64::new(0);
         let work = || -> Result<()> {
             let mut chunks = Chunks::of(self.repository);
             let mut last: Option<(Vec<u8>, OwnedFd)> = None;
@@ -246,9 +250,14 @@ impl Making<'_> {
                     return Ok(());
                 }
                 for file in run {
-                    self.file(file, &mut chunks, &mut last)?;
+                    let mut size = file.content.size;
+                    if let Err(error) = self.file(file, &mut chunks, &mut last) {
+                        self.leave_out(&file.path, error)?;
+                        self.remove(&file.path).map_err(self.failed("remove", &file.path))?;
+                        left_out.fetch_add(1, Ordering::Relaxed);
+                        size = 0;
+                    }
                     let files_done = count.fetch_add(1, Ordering::Relaxed) + 1;
-                    let size = file.content.size;
                     let progress = Progress {
                         files: files_done,
                         all_files: files.len() as u64,
@@ -275,7 +284,11 @@ impl Making<'_> {
         });
         match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
-            None => Ok(Restored { files: count.into_inner(), bytes: bytes.into_inner() }),
+            None => Ok(Restored {
+                files: count.into_inner() - left_out.into_inner(),
+                bytes: bytes.into_inner(),
+                left_out: Vec::new(),
+            }),
         }
     }
 
@@ -322,16 +335,30 @@ impl Making<'_> {
         settle(made.as_fd(), &file.meta, self.restore.owner).map_err(failed)
     }
 
+    /// Removes what was made of a file.
+    fn remove(&self, path: &[u8]) -> io::Result<()> {
+        let (parent, name) = split(path);
+        let at = open_below(self.root, parent, OFlags::DIRECTORY | OFlags::PATH)?;
+        match unlinkat(at, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Makes further names of files, each of which was made.
     fn links(&self, plan: &Plan) -> Result<()> {
         if plan.links.is_empty() {
             return Ok(());
         }
         let files: HashSet<&[u8]> = plan.files.iter().map(|file| &file.path[..]).collect();
+        let left_out: HashSet<Vec<u8>> = {
+            let left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+            left_out.iter().cloned().collect()
+        };
         for (path, target) in &plan.links {
-            if !files.contains(&target[..]) {
-                let wrong = Malformed("a hard link leads to nothing that is a file");
-                return Err(SnapshotError::damaged("a directory")(wrong));
+            if !files.contains(&target[..]) || left_out.contains(&target[..]) {
+                self.leave_out(path, leads_to_nothing())?;
+                continue;
             }
             let link = || -> io::Result<()> {
                 let (old_parent, old_name) = split(target);
@@ -359,8 +386,18 @@ impl Making<'_> {
 
 impl Plan {
     /// Takes account of an entry, before anything is made of it.
-    fn count(&mut self, entry: &Entry, restore: &Restore<'_>) -> Result<()> {
+    fn count(&mut self, entry: &Entry, above: usize, restore: &Restore<'_>) -> Result<()> {
         self.entries += 1;
+        let attributes = entry.attributes.iter().map(|(name, value)| name.len() + value.len());
+        let target = match &entry.kind {
+            Kind::File(_) | Kind::Directory(_) | Kind::Symlink(_) => 0,
+            Kind::HardLink(target) => target.len(),
+        };
+        self.held += (above + 1 + entry.name.len() + target) as u64;
+        self.held += attributes.sum::<usize>() as u64;
+        if self.held > MAX_HELD {
+            return Err(SnapshotError::TooMuch { what: "bytes of names", most: MAX_HELD });
+        }
         if let Kind::File(content) = &entry.kind {
             self.bytes = self.bytes.saturating_add(content.size);
         }
@@ -374,6 +411,11 @@ impl Plan {
     }
 }
 
+fn leads_to_nothing() -> SnapshotError {
+    let wrong = Malformed("a hard link leads to nothing that is a file");
+    SnapshotError::damaged("a directory")(wrong)
+}
+
 /// The directory of a path, and the name in it.
 fn split(path: &[u8]) -> (&[u8], CString) {
     let (parent, name) = match path.iter().rposition(|&byte| byte == b'/') {
@@ -384,7 +426,7 @@ fn split(path: &[u8]) -> (&[u8], CString) {
 }
 
 /// Owner first: to be given away takes bits from a mode.
-fn settle(at: BorrowedFd<'_>, meta: &Meta, owner: Option<(u32, u32)>) -> io::Result<()> {
+pub(super) fn settle(at: BorrowedFd<'_>, meta: &Meta, owner: Option<(u32, u32)>) -> io::Result<()> {
     give(at, owner)?;
     for (name, value) in &meta.attributes {
         match fsetxattr(at, &name[..], value, XattrFlags::empty()) {
@@ -397,7 +439,7 @@ fn settle(at: BorrowedFd<'_>, meta: &Meta, owner: Option<(u32, u32)>) -> io::Res
     Ok(futimens(at, &times(meta.modified))?)
 }
 
-fn give(at: BorrowedFd<'_>, owner: Option<(u32, u32)>) -> io::Result<()> {
+pub(super) fn give(at: BorrowedFd<'_>, owner: Option<(u32, u32)>) -> io::Result<()> {
     let Some((user, group)) = owner else { return Ok(()) };
     Ok(fchown(at, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?)
 }
