@@ -11,6 +11,7 @@
 //! | `scan`, `state` | what is there, and what of it is as it was |
 //! | [`capture`](Capture) | from directories to a snapshot |
 //! | [`restore`](Restore) | and back |
+//! | [`verify`](Verify) | whether everything can be read back |
 //! | `show` | what is in a tree, and how two of them differ |
 
 mod capture;
@@ -29,6 +30,7 @@ mod show;
 mod snapshot;
 mod state;
 mod tree;
+mod verify;
 mod writer;
 
 pub use capture::{Capture, Captured, Freeze, Progress, Root, Took};
@@ -42,3 +44,4 @@ pub use show::{Change, Difference};
 pub use snapshot::{Snapshot, SnapshotId, Tree};
 pub use state::State;
 pub use tree::{Entry, Kind, Modified};
+pub use verify::{DamagedSnapshot, Verified, Verify};

@@ -92,9 +92,10 @@ impl FrameBuilder {
     }
 }
 
-/// The end of a pack: its index and its footer; and its id.
+/// The end of a pack: its index and its footer; and its id. No two packs have the same, also if the same is
+/// in them: so one that is put is never taken for one that is damaged or about to be removed.
 pub(crate) fn end_of(frames: &[FrameIndex], offset: u64) -> (Vec<u8>, Id) {
-    let mut index = Vec::new();
+    let mut index = uuid::Uuid::now_v7().into_bytes().to_vec();
     put_number(&mut index, frames.len() as u64);
     for frame in frames {
         put_number(&mut index, u64::from(frame.stored));
@@ -164,6 +165,7 @@ impl Footer {
 
 fn decode_index(index: &[u8], offset: u64) -> Result<Vec<FrameIndex>, Malformed> {
     let mut reader = Reader::new(index);
+    let [..]: [u8; 16] = reader.array()?;
     let mut frames = Vec::new();
     let (mut end, mut total) = (BEGIN.len() as u64, 0);
     for _ in 0..reader.count(MAX_CHUNKS)? {

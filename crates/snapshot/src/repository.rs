@@ -1,6 +1,7 @@
 //! A repository: chunks in packs, and an index of them in memory.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +10,7 @@ use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::objects::{Listed, Objects, Put};
 use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK};
-use crate::tree::{self, Entry};
+use crate::tree;
 
 /// What the first object says.
 const FORMAT: &[u8] = b"ash-snapshot 1\n";
@@ -36,6 +37,10 @@ struct Index {
     packs: Vec<Pack>,
     by_id: HashMap<Id, u32>,
     chunks: HashMap<Id, Place>,
+    /// Further places of chunks that are in several packs.
+    others: HashMap<Id, Vec<Place>>,
+    /// Why the last pack that could not be read could not.
+    unread: Option<String>,
 }
 
 struct Pack {
@@ -63,6 +68,10 @@ impl Place {
     /// Chunks in this order are read from one end to the other.
     pub(crate) fn order(&self) -> (u32, u32, u32) {
         (self.pack, self.frame, self.offset)
+    }
+
+    fn range(&self) -> std::ops::Range<usize> {
+        self.offset as usize..self.offset as usize + self.length as usize
     }
 }
 
@@ -109,9 +118,12 @@ impl Repository {
         for (id, size) in unknown {
             let frames = match self.read_index(id, size) {
                 Ok(frames) => frames,
-                // One that is damaged costs the files that need it, and not the repository.
-                Err(SnapshotError::Damaged { .. } | SnapshotError::Missing(_)) => continue,
-                Err(error) => return Err(error),
+                Err(SnapshotError::Missing(_)) => continue,
+                // It costs the files that need it, and not the repository.
+                Err(error) => {
+                    self.index().unread = Some(error.to_string());
+                    continue;
+                }
             };
             self.add_pack(id, frames);
         }
@@ -168,7 +180,12 @@ impl Repository {
             let mut within = 0;
             for chunk in std::mem::take(&mut frame.chunks) {
                 let place = Place { pack, frame: number, offset: within, length: chunk.length };
-                index.chunks.entry(chunk.id).or_insert(place);
+                match index.chunks.entry(chunk.id) {
+                    Entry::Vacant(none) => {
+                        none.insert(place);
+                    }
+                    Entry::Occupied(_) => index.others.entry(chunk.id).or_default().push(place),
+                }
                 within += chunk.length;
             }
             let stored = u64::from(frame.stored);
@@ -182,6 +199,19 @@ impl Repository {
     /// Where a chunk is, if it is anywhere.
     pub(crate) fn place(&self, id: Id) -> Option<Place> {
         self.index().chunks.get(&id).copied()
+    }
+
+    /// Every place where a chunk is.
+    fn places(&self, id: Id) -> Vec<Place> {
+        let index = self.index();
+        let others = index.others.get(&id).into_iter().flatten();
+        index.chunks.get(&id).into_iter().chain(others).copied().collect()
+    }
+
+    /// An error for a chunk that is nowhere.
+    fn missing(&self, id: Id) -> SnapshotError {
+        let why = self.index().unread.as_ref().map(|why| format!(" (a pack was not read: {why})"));
+        SnapshotError::Missing(format!("chunk {id}{}", why.unwrap_or_default()))
     }
 
     fn frame(&self, place: Place) -> (Id, PlacedFrame) {
@@ -221,16 +251,29 @@ impl<'a> Chunks<'a> {
         id: Id,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
-        let missing = || SnapshotError::Missing(format!("chunk {id}"));
-        let place = self.repository.place(id).ok_or_else(missing)?;
+        let place = self.repository.place(id).ok_or_else(|| self.repository.missing(id))?;
+        let (frame, place) = match self.checked(kind, id, place) {
+            Ok(frame) => (frame, place),
+            // What is damaged here may be whole in another pack.
+            Err(error) => {
+                let others = self.repository.places(id).into_iter().skip(1);
+                let mut whole = others.filter_map(|other| {
+                    self.checked(kind, id, other).ok().map(|frame| (frame, other))
+                });
+                whole.next().ok_or(error)?
+            }
+        };
+        Ok(read(&frame[place.range()]))
+    }
+
+    /// The frame of a chunk, which is there what its id says.
+    fn checked(&mut self, kind: ChunkKind, id: Id, place: Place) -> Result<Arc<Vec<u8>>> {
         let frame = self.open(place)?;
-        let start = place.offset as usize;
-        let bytes = &frame[start..start + place.length as usize];
-        if Id::of_chunk(kind, bytes) != id {
-            let wrong = Malformed("its bytes are not those that its name is made of");
-            return Err(SnapshotError::damaged(format!("chunk {id}"))(wrong));
+        if Id::of_chunk(kind, &frame[place.range()]) == id {
+            return Ok(frame);
         }
-        Ok(read(bytes))
+        let wrong = Malformed("its bytes are not those that its name is made of");
+        Err(SnapshotError::damaged(format!("chunk {id}"))(wrong))
     }
 
     fn open(&mut self, place: Place) -> Result<Arc<Vec<u8>>> {
@@ -290,7 +333,7 @@ impl<'a> Chunks<'a> {
     }
 
     /// The entries of a directory, of which there may be at most `most`.
-    pub(crate) fn directory(&mut self, content: Content, most: u64) -> Result<Vec<Entry>> {
+    pub(crate) fn directory(&mut self, content: Content, most: u64) -> Result<Vec<tree::Entry>> {
         let encoded = self.whole(ChunkKind::Tree, content, MAX_DIRECTORY)?;
         let limit = usize::try_from(most).unwrap_or(usize::MAX);
         match tree::decode(&encoded, limit) {

@@ -7,7 +7,7 @@ use crate::content::{Content, Item, MAX_CHUNK, MAX_ITEMS, encode_list};
 use crate::cut::{self, BLOCK, MIDDLING, ONE_CHUNK};
 use crate::error::{Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
-use crate::objects::NewObject;
+use crate::objects::{NewObject, Put};
 use crate::pack::{BEGIN, Frame, FrameBuilder, FrameIndex, PACK_BYTES, PACK_CHUNKS, end_of};
 use crate::repository::{Repository, pack_name};
 
@@ -85,7 +85,13 @@ impl<'a> Writer<'a> {
         let (end, id) = end_of(&frames, pack.length);
         let name = pack_name(id);
         object.write(&end).map_err(SnapshotError::store("write", &name))?;
-        object.finish(&name).map_err(SnapshotError::store("put", &name))?;
+        match object.finish(&name).map_err(SnapshotError::store("put", &name))? {
+            Put::Created => {}
+            Put::Existed => {
+                let exists = std::io::ErrorKind::AlreadyExists.into();
+                return Err(SnapshotError::store("put", &name)(exists));
+            }
+        }
         pack.added.stored_bytes += end.len() as u64;
         self.repository.add_pack(id, frames);
         Ok(())

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this is tests, also what is no test function")]
 
 mod compare;
+mod damage;
 mod kinds;
 mod looks;
 mod states;

@@ -1,0 +1,181 @@
+//! What is damaged costs the files that need it, and no more; and is named.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ash_snapshot::{Damaged, Repository, Restore, Snapshot, State, Verified, Verify};
+
+use crate::compare::{capture, on_disk, picture, restored, whole};
+
+fn verify(repository: &Repository) -> Verified {
+    let verify = Verify { threads: 2, max_entries: 1_000_000, progress: &|_| true };
+    repository.verify(&verify).unwrap()
+}
+
+fn packs(store: &Path) -> Vec<PathBuf> {
+    let shards = fs::read_dir(store.join("packs")).unwrap();
+    let packs = shards.flat_map(|shard| fs::read_dir(shard.unwrap().path()).unwrap());
+    packs.map(|pack| pack.unwrap().path()).collect()
+}
+
+struct World {
+    tree: tempfile::TempDir,
+    store: tempfile::TempDir,
+    first: Snapshot,
+    second: Snapshot,
+    /// The pack of each.
+    packs: [PathBuf; 2],
+}
+
+/// Two snapshots: the second has all of the first, and files that are in a pack of their own.
+fn world() -> World {
+    let (tree, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = |name: &str| tree.path().join(name);
+    fs::create_dir_all(at("old")).unwrap();
+    fs::write(at("old/one"), "one").unwrap();
+    fs::write(at("old/two"), "two".repeat(100_000)).unwrap();
+    let repository = on_disk(store.path());
+    let first = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    let old = packs(store.path());
+    fs::create_dir_all(at("new")).unwrap();
+    fs::write(at("new/three"), noise(3)).unwrap();
+    fs::hard_link(at("new/three"), at("new/also")).unwrap();
+    let second = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    let new = packs(store.path()).into_iter().find(|pack| !old.contains(pack)).unwrap();
+    World { tree, store, first, second, packs: [old[0].clone(), new] }
+}
+
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as u8
+    };
+    (0..300_000).map(|_| next()).collect()
+}
+
+/// Changes a byte of a file.
+fn damage(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x40;
+    fs::write(path, bytes).unwrap();
+}
+
+fn paths(verified: &Verified, snapshot: &Snapshot) -> Vec<String> {
+    let damaged = verified.damaged.iter().filter(|damaged| damaged.id == snapshot.id);
+    let paths = damaged.flat_map(|damaged| &damaged.paths);
+    paths.map(|(root, path)| format!("{root}/{}", String::from_utf8_lossy(path))).collect()
+}
+
+#[test]
+fn what_is_whole_is_said_to_be() {
+    let world = world();
+    let verified = verify(&on_disk(world.store.path()));
+    assert!(verified.is_whole(), "{verified:?}");
+    assert_eq!((verified.packs, verified.snapshots), (2, 2));
+}
+
+#[test]
+fn a_damaged_frame_costs_the_files_that_are_in_it() {
+    let world = world();
+    // The noise is stored first, as it is, and is cut into several chunks of one frame.
+    damage(&world.packs[1], 1000);
+    let repository = on_disk(world.store.path());
+    let verified = verify(&repository);
+    assert_eq!(verified.damaged_packs.len(), 1, "{verified:?}");
+    assert!(
+        verified.damaged_packs[0]
+            .0
+            .ends_with(world.packs[1].file_name().unwrap().to_str().unwrap())
+    );
+    assert_eq!(paths(&verified, &world.first), Vec::<String>::new());
+    let damaged = paths(&verified, &world.second);
+    assert_eq!(damaged, ["workspace/new/also", "workspace/new/three"]);
+
+    assert_eq!(restored(&repository, &world.first).len(), 3);
+    let place = tempfile::tempdir().unwrap();
+    let target = place.path().join("restored");
+    let tree = world.second.root("workspace").unwrap();
+    assert!(repository.restore(&whole(tree, &target)).is_err());
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "all of it, or nothing");
+    let lenient = Restore { damaged: Damaged::LeaveOut, ..whole(tree, &target) };
+    let restored = repository.restore(&lenient).unwrap();
+    assert_eq!(restored.left_out, [b"new/also".to_vec(), b"new/three".to_vec()]);
+    assert_eq!(restored.files, 2);
+    let mut rest = picture(world.tree.path());
+    rest.retain(|path, _| path.parent() != Some(Path::new("new")));
+    assert!(picture(&target) == rest);
+    let alone = place.path().join("alone");
+    let alone = Restore { path: b"new/three", damaged: Damaged::LeaveOut, ..whole(tree, &alone) };
+    assert!(repository.restore(&alone).is_err(), "there is nothing else");
+}
+
+#[test]
+fn a_pack_that_is_gone_or_cut_costs_no_more_than_is_in_it() {
+    for cut in [None, Some(0), Some(100)] {
+        let world = world();
+        match cut {
+            None => fs::remove_file(&world.packs[1]).unwrap(),
+            Some(length) => {
+                fs::File::options()
+                    .write(true)
+                    .open(&world.packs[1])
+                    .and_then(|file| file.set_len(length))
+                    .unwrap();
+            }
+        }
+        let repository = on_disk(world.store.path());
+        let verified = verify(&repository);
+        assert_eq!(verified.damaged_packs.len(), usize::from(cut.is_some()));
+        assert_eq!(paths(&verified, &world.first), Vec::<String>::new());
+        assert_eq!(paths(&verified, &world.second), ["workspace/"], "the root was in it");
+        assert_eq!(restored(&repository, &world.first).len(), 3);
+        // What is captured from now on is whole: what was lost is stored again.
+        let third = capture(&repository, world.tree.path(), &mut State::default()).snapshot;
+        assert_eq!(restored(&repository, &third), picture(world.tree.path()));
+        // And with it the one that was damaged, for it has the same chunks.
+        assert_eq!(restored(&repository, &world.second), picture(world.tree.path()));
+    }
+}
+
+#[test]
+fn a_damaged_record_is_named() {
+    let world = world();
+    damage(&world.store.path().join(format!("snapshots/{}", world.first.id)), 30);
+    let verified = verify(&on_disk(world.store.path()));
+    assert_eq!(verified.damaged.len(), 1);
+    assert_eq!(verified.damaged[0].id, world.first.id);
+    assert!(verified.damaged[0].record.is_some());
+}
+
+#[test]
+fn whatever_byte_of_a_pack_is_changed_is_found() {
+    let world = world();
+    let pack = &world.packs[0];
+    let bytes = fs::read(pack).unwrap();
+    for at in 0..bytes.len() {
+        damage(pack, at);
+        let verified = verify(&on_disk(world.store.path()));
+        assert_eq!(verified.damaged_packs.len(), 1, "byte {at}");
+        fs::write(pack, &bytes).unwrap();
+    }
+}
+
+#[test]
+fn what_is_in_two_packs_is_read_from_the_one_that_is_whole() {
+    let world = world();
+    // As two captures at a time leave it: both know nothing of the other.
+    let other = tempfile::tempdir().unwrap();
+    capture(&on_disk(other.path()), world.tree.path(), &mut State::default());
+    for pack in packs(other.path()) {
+        let shard =
+            world.store.path().join("packs").join(pack.parent().unwrap().file_name().unwrap());
+        fs::create_dir_all(&shard).unwrap();
+        fs::copy(&pack, shard.join(pack.file_name().unwrap())).unwrap();
+    }
+    damage(&world.packs[1], 1000);
+    let repository = on_disk(world.store.path());
+    assert_eq!(restored(&repository, &world.second), picture(world.tree.path()));
+    let verified = verify(&repository);
+    assert_eq!((verified.damaged_packs.len(), verified.damaged.len()), (1, 0));
+}
