@@ -59,6 +59,9 @@ pub enum SnapshotError {
         /// How many are allowed.
         most: u64,
     },
+    /// A capture took so long that what it relies on may have been removed. It can be tried again.
+    #[error("the capture took so long that what it relies on was collected: try again")]
+    Collected,
     /// Whoever asked does not want it any more.
     #[error("cancelled")]
     Cancelled,

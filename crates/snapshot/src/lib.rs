@@ -12,6 +12,7 @@
 //! | [`capture`](Capture) | from directories to a snapshot |
 //! | [`restore`](Restore) | and back |
 //! | [`verify`](Verify) | whether everything can be read back |
+//! | [`gc`](Repository::gc) | removes what no snapshot needs |
 //! | `show` | what is in a tree, and how two of them differ |
 
 mod capture;
@@ -20,6 +21,7 @@ mod content;
 mod cut;
 mod error;
 mod file;
+mod gc;
 mod id;
 pub mod objects;
 mod pack;
@@ -36,6 +38,7 @@ mod writer;
 pub use capture::{Capture, Captured, Freeze, Progress, Root, Took};
 pub use content::Content;
 pub use error::{Malformed, Result, SnapshotError};
+pub use gc::{Collected, Others};
 pub use id::{ChunkKind, Id};
 pub use repository::Repository;
 pub use restore::{Damaged, Restore, Restored};

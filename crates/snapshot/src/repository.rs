@@ -1,9 +1,10 @@
 //! A repository: chunks in packs, and an index of them in memory.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::content::{Content, Item, decode_list};
 use crate::error::{Malformed, Result, SnapshotError};
@@ -28,6 +29,7 @@ pub struct Repository(Arc<Inner>);
 
 struct Inner {
     objects: Box<dyn Objects>,
+    grace: Duration,
     index: Mutex<Index>,
 }
 
@@ -41,6 +43,30 @@ struct Index {
     others: HashMap<Id, Vec<Place>>,
     /// Why the last pack that could not be read could not.
     unread: Option<String>,
+}
+
+impl Index {
+    /// Forgets packs that are gone. Places that somebody holds stay what they are: numbers are not used
+    /// again.
+    fn forget(&mut self, gone: impl Fn(Id) -> bool) {
+        let Self { packs, by_id, chunks, others, .. } = self;
+        by_id.retain(|id, _| !gone(*id));
+        let is_gone = |place: &Place| gone(packs[place.pack as usize].id);
+        others.values_mut().for_each(|places| places.retain(|place| !is_gone(place)));
+        chunks.retain(|id, place| {
+            if !is_gone(place) {
+                return true;
+            }
+            match others.get_mut(id).and_then(Vec::pop) {
+                Some(other) => {
+                    *place = other;
+                    true
+                }
+                None => false,
+            }
+        });
+        others.retain(|_, places| !places.is_empty());
+    }
 }
 
 struct Pack {
@@ -76,8 +102,17 @@ impl Place {
 }
 
 impl Repository {
+    /// How long what nobody needs is left alone before it is removed.
+    pub const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
+
     /// Opens a repository, and makes one where there is none. The store must be empty then.
     pub fn open(objects: Box<dyn Objects>) -> Result<Self> {
+        Self::with_grace(objects, Self::GRACE)
+    }
+
+    /// Opens a repository with a grace period of its own. All who use it at a time must have the same: a
+    /// capture must end, or look again, well before what it relies on can be removed.
+    pub fn with_grace(objects: Box<dyn Objects>, grace: Duration) -> Result<Self> {
         let format = match objects.get(FORMAT_NAME, 1024) {
             Ok(format) => format,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -96,11 +131,15 @@ impl Repository {
             let says = String::from_utf8_lossy(&format).trim().to_owned();
             return Err(SnapshotError::Format(format!("it says {says:?}")));
         }
-        Ok(Self(Arc::new(Inner { objects, index: Mutex::default() })))
+        Ok(Self(Arc::new(Inner { objects, grace, index: Mutex::default() })))
     }
 
     pub(crate) fn objects(&self) -> &dyn Objects {
         &*self.0.objects
+    }
+
+    pub(crate) fn grace(&self) -> Duration {
+        self.0.grace
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -111,7 +150,11 @@ impl Repository {
     pub(crate) fn refresh(&self) -> Result<()> {
         let listed = self.packs()?;
         let unknown: Vec<(Id, u64)> = {
-            let index = self.index();
+            let mut index = self.index();
+            let there: HashSet<Id> = listed.iter().map(|(id, _)| *id).collect();
+            if index.by_id.keys().any(|id| !there.contains(id)) {
+                index.forget(|id| !there.contains(&id));
+            }
             let unknown = listed.iter().filter(|(id, _)| !index.by_id.contains_key(id));
             unknown.map(|(id, listed)| (*id, listed.size)).collect()
         };
@@ -199,6 +242,15 @@ impl Repository {
     /// Where a chunk is, if it is anywhere.
     pub(crate) fn place(&self, id: Id) -> Option<Place> {
         self.index().chunks.get(&id).copied()
+    }
+
+    /// A pack that a chunk is in, unless that is one of these.
+    pub(crate) fn pack_of(&self, id: Id, but: &HashSet<Id>) -> Option<Id> {
+        let index = self.index();
+        let others = index.others.get(&id).into_iter().flatten();
+        let places = index.chunks.get(&id).into_iter().chain(others);
+        let mut packs = places.map(|place| index.packs[place.pack as usize].id);
+        packs.find(|pack| !but.contains(pack))
     }
 
     /// Every place where a chunk is.

@@ -25,6 +25,15 @@ pub(crate) struct Scanned {
     pub(crate) skipped: Skipped,
 }
 
+impl Scanned {
+    /// Whether everything looks as it is known to have looked.
+    pub(crate) fn is_known(&self) -> bool {
+        let mut directories = self.directories.iter();
+        directories
+            .all(|seen| seen.same_names && seen.entries.iter().all(|entry| entry.known.is_some()))
+    }
+}
+
 /// What was left out of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Skipped {

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::content::Content;
 use crate::error::{Malformed, Result, SnapshotError};
+use crate::gc;
 use crate::id::Id;
 use crate::objects::Put;
 use crate::repository::Repository;
@@ -19,6 +20,9 @@ pub(crate) const MAX_RECORD: u64 = 64 * 1024;
 
 /// How many unstable files a record names.
 pub(crate) const MAX_UNSTABLE: usize = 64;
+
+/// Where forgotten ones are kept for a while.
+const FORGOTTEN: &str = "forgotten/";
 
 /// The version that is written and read.
 const VERSION: u32 = 1;
@@ -216,11 +220,54 @@ impl Repository {
         Ok(ids)
     }
 
-    /// Removes a snapshot. What only it needs is removed by the next collection.
+    /// Removes a snapshot. What only it needs is removed by collections, not before a grace period has
+    /// passed: until then its record is kept among the forgotten, for captures that rely on it.
     pub fn forget(&self, id: SnapshotId) -> Result<()> {
+        let name = name_of(id);
+        let record = match self.objects().get(&name, MAX_RECORD) {
+            Ok(record) => record,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(SnapshotError::Missing(format!("the snapshot {id}")));
+            }
+            // What cannot be read is relied on by nobody.
+            Err(_) => Vec::new(),
+        };
+        let kept = format!("{FORGOTTEN}{id}.{}", gc::now());
+        self.objects().put(&kept, &record).map_err(SnapshotError::store("put", kept))?;
+        self.objects().delete(&name).map_err(SnapshotError::store("remove", name))
+    }
+
+    /// Snapshots that were forgotten not long ago.
+    pub(crate) fn forgotten(&self) -> Result<Vec<Forgotten>> {
+        let listed = self.objects().list(FORGOTTEN);
+        let listed = listed.map_err(SnapshotError::store("list", FORGOTTEN))?;
+        let ours = listed.into_iter().filter_map(|listed| {
+            let (id, at) = listed.name.strip_prefix(FORGOTTEN)?.split_once('.')?;
+            let (id, at) = (id.parse().ok()?, at.parse().ok()?);
+            Some(Forgotten { id, at, name: listed.name })
+        });
+        Ok(ours.collect())
+    }
+
+    /// What a forgotten snapshot was.
+    pub(crate) fn forgotten_snapshot(&self, id: SnapshotId, name: &str) -> Result<Snapshot> {
+        let record = self.objects().get(name, MAX_RECORD);
+        let record = record.map_err(SnapshotError::store("read", name))?;
+        Snapshot::decode(&record, id).map_err(SnapshotError::damaged(name))
+    }
+
+    /// Takes a snapshot back that was just put.
+    pub(crate) fn take_back(&self, id: SnapshotId) -> Result<()> {
         let name = name_of(id);
         self.objects().delete(&name).map_err(SnapshotError::store("remove", name))
     }
+}
+
+/// A snapshot that was forgotten, and when.
+pub(crate) struct Forgotten {
+    pub(crate) id: SnapshotId,
+    pub(crate) at: i64,
+    pub(crate) name: String,
 }
 
 #[cfg(test)]

@@ -23,6 +23,10 @@ pub(crate) struct Added {
 /// Adds chunks to a repository. What it added is known to others once it is durable.
 pub(crate) struct Writer<'a> {
     repository: &'a Repository,
+    /// Packs that are about to be removed: what is only in them is stored again.
+    refused: HashSet<Id>,
+    /// Packs that chunks were found in.
+    relied_on: Mutex<HashSet<Id>>,
     /// What it adds itself, and is in no pack that is whole.
     ours: Mutex<HashSet<Id>>,
     pack: Mutex<OpenPack<'a>>,
@@ -38,13 +42,15 @@ struct OpenPack<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn to(repository: &'a Repository) -> Self {
-        Self { repository, ours: Mutex::default(), pack: Mutex::default() }
+    pub(crate) fn to(repository: &'a Repository, refused: HashSet<Id>) -> Self {
+        let (relied_on, ours, pack) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { repository, refused, relied_on, ours, pack }
     }
 
     /// Whether a chunk has to be added; asked a second time, it does not.
     fn is_new(&self, id: Id) -> bool {
-        if self.repository.place(id).is_some() {
+        if let Some(pack) = self.repository.pack_of(id, &self.refused) {
+            self.relied_on.lock().unwrap_or_else(PoisonError::into_inner).insert(pack);
             return false;
         }
         self.ours.lock().unwrap_or_else(PoisonError::into_inner).insert(id)
@@ -94,14 +100,16 @@ impl<'a> Writer<'a> {
         }
         pack.added.stored_bytes += end.len() as u64;
         self.repository.add_pack(id, frames);
+        self.relied_on.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         Ok(())
     }
 
-    /// Makes everything durable that was written.
-    pub(crate) fn finish(self) -> Result<Added> {
+    /// Makes everything durable that was written; also returns the packs that chunks are in.
+    pub(crate) fn finish(self) -> Result<(Added, HashSet<Id>)> {
         let mut pack = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
         self.seal(&mut pack)?;
-        Ok(pack.added)
+        let mut relied_on = self.relied_on.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((pack.added, std::mem::take(&mut relied_on)))
     }
 }
 
@@ -201,14 +209,14 @@ mod test {
     #[test]
     fn nothing_is_stored_as_nothing() {
         let repository = Repository::open(Box::new(MemoryObjects::default())).unwrap();
-        let writer = Writer::to(&repository);
+        let writer = Writer::to(&repository, HashSet::new());
         assert_eq!(Cutter::of(&writer).list(Vec::new()).unwrap(), Content::EMPTY);
     }
 
     #[test]
     fn more_tiny_chunks_than_a_pack_may_have_become_two_packs_that_can_be_read() {
         let repository = Repository::open(Box::new(MemoryObjects::default())).unwrap();
-        let writer = Writer::to(&repository);
+        let writer = Writer::to(&repository, HashSet::new());
         let mut cutter = Cutter::of(&writer);
         for number in 0..1_100_000_u32 {
             cutter.whole(ChunkKind::Data, &number.to_le_bytes()[..3]).unwrap();

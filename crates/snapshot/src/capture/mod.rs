@@ -12,6 +12,7 @@ mod plan;
 mod store;
 mod trees;
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, SnapshotError};
 use crate::file;
+use crate::id::Id;
 use crate::repository::Repository;
 use crate::scan::{self, Scanned, Skipped};
 use crate::snapshot::{MAX_RECORD, MAX_UNSTABLE, Snapshot, SnapshotId, Tree};
@@ -130,6 +132,7 @@ impl Repository {
             capture.freeze.map(|(freeze, budget)| Frozen::begin(freeze, budget)).transpose()?;
         let begin = Instant::now();
         let nothing = KnownTree::default();
+        let mut since = Instant::now();
         let relied_on = self.is_relied_on(state)?;
         let known_of = |name: &str, path: &Path| {
             let known = relied_on.then(|| state.tree(name, path)).flatten();
@@ -158,11 +161,16 @@ impl Repository {
             }
             None => 0,
         };
-        // What is known of chunks is needed only where there are new ones.
-        if plans.iter().any(|plan| !plan.reads.is_empty()) || !relied_on {
+        // What is known of chunks is needed only where there are new ones. Marks before packs: a mark goes
+        // when its pack is gone.
+        let is_new = plans.iter().any(|plan| !plan.reads.is_empty())
+            || roots.iter().any(|open| !open.scanned.is_known());
+        let mut refused = HashSet::new();
+        if is_new || !relied_on {
+            refused = self.marks()?.into_keys().collect();
             self.refresh()?;
         }
-        let writer = Writer::to(self);
+        let writer = Writer::to(self, refused);
         let (mut trees, mut known_trees) = (Vec::new(), Vec::new());
         let mut skipped = Skipped::default();
         let mut unstable = Vec::new();
@@ -177,7 +185,7 @@ impl Repository {
             known_trees.push((open.root.name.to_owned(), known));
         }
         let begin = Instant::now();
-        let added = writer.finish()?;
+        let (added, packs) = writer.finish()?;
         unstable.truncate(MAX_UNSTABLE);
         let mut snapshot = Snapshot {
             version: Snapshot::VERSION,
@@ -195,11 +203,31 @@ impl Repository {
         if !snapshot.fit() {
             return Err(SnapshotError::TooMuch { what: "bytes in its record", most: MAX_RECORD });
         }
+        if since.elapsed() > self.grace() / 4 {
+            since = Instant::now();
+            self.look_again(&packs, relied_on.then_some(&*state))?;
+        }
         self.put_snapshot(&snapshot)?;
+        if since.elapsed() > self.grace() / 2 {
+            self.take_back(snapshot.id)?;
+            return Err(SnapshotError::Collected);
+        }
         took.sync += begin.elapsed();
         state.snapshot = Some(snapshot.id);
         state.roots = known_trees.into_iter().collect();
         Ok(Captured { snapshot, took })
+    }
+
+    /// Whether what a capture relies on is still there, and will be for a while.
+    fn look_again(&self, packs: &HashSet<Id>, state: Option<&State>) -> Result<()> {
+        let marks = self.marks()?;
+        let there: HashSet<Id> = self.packs()?.into_iter().map(|(id, _)| id).collect();
+        let fine = packs.iter().all(|pack| there.contains(pack) && !marks.contains_key(pack));
+        let known = match state {
+            Some(state) => self.is_relied_on(state)?,
+            None => true,
+        };
+        if fine && known { Ok(()) } else { Err(SnapshotError::Collected) }
     }
 
     /// Whether everything that is remembered is in this repository: its snapshot is.
@@ -295,7 +323,7 @@ impl Drop for Frozen<'_> {
     }
 }
 
-fn realtime() -> Modified {
+pub(crate) fn realtime() -> Modified {
     let now = clock_gettime(ClockId::Realtime);
     let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or(0);
     Modified { seconds: now.tv_sec, nanoseconds }

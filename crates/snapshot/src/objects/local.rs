@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{Listed, NewObject, Objects, Put, too_long};
 
@@ -26,18 +27,6 @@ impl LocalObjects {
         make_directory(root)?;
         make_directory(&root.join(ASIDE))?;
         Ok(Self { root: root.to_owned() })
-    }
-
-    /// Removes what was written aside by processes that died over it, and is older than `age`.
-    pub fn clear(&self, age: std::time::Duration) -> io::Result<()> {
-        for entry in fs::read_dir(self.root.join(ASIDE))? {
-            let entry = entry?;
-            let written = entry.metadata().and_then(|found| found.modified());
-            if written.is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed >= age)) {
-                remove(&entry.path())?;
-            }
-        }
-        Ok(())
     }
 
     fn path(&self, name: &str) -> io::Result<PathBuf> {
@@ -132,6 +121,17 @@ impl Objects for LocalObjects {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    fn clear(&self, age: Duration) -> io::Result<()> {
+        for entry in fs::read_dir(self.root.join(ASIDE))? {
+            let entry = entry?;
+            let written = entry.metadata().and_then(|found| found.modified());
+            if written.is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed >= age)) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::{Listed, NewObject, Objects, Put, too_long};
+use crate::gc::now;
 
 /// Objects that are gone with the process.
 #[derive(Debug, Default)]
-pub struct MemoryObjects(Mutex<BTreeMap<String, Vec<u8>>>);
+pub struct MemoryObjects(Mutex<BTreeMap<String, (Vec<u8>, i64)>>);
 
 impl MemoryObjects {
-    fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<String, (Vec<u8>, i64)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<T>(&self, name: &str, read: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
-        self.objects().get(name).map(|bytes| read(bytes)).ok_or(io::ErrorKind::NotFound.into())
+        self.objects().get(name).map(|(bytes, _)| read(bytes)).ok_or(io::ErrorKind::NotFound.into())
     }
 }
 
@@ -26,7 +28,7 @@ impl Objects for MemoryObjects {
         if objects.contains_key(name) {
             return Ok(Put::Existed);
         }
-        objects.insert(name.to_owned(), bytes.to_owned());
+        objects.insert(name.to_owned(), (bytes.to_owned(), now()));
         Ok(Put::Created)
     }
 
@@ -57,16 +59,20 @@ impl Objects for MemoryObjects {
     fn list(&self, prefix: &str) -> io::Result<Vec<Listed>> {
         let objects = self.objects();
         let listed = objects.iter().filter(|(name, _)| name.starts_with(prefix));
-        let listed = listed.map(|(name, bytes)| Listed {
+        let listed = listed.map(|(name, (bytes, put_at))| Listed {
             name: name.clone(),
             size: bytes.len() as u64,
-            put_at: 0,
+            put_at: *put_at,
         });
         Ok(listed.collect())
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
         self.objects().remove(name);
+        Ok(())
+    }
+
+    fn clear(&self, _age: Duration) -> io::Result<()> {
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ mod local;
 mod memory;
 
 use std::io;
+use std::time::Duration;
 
 pub use local::LocalObjects;
 pub use memory::MemoryObjects;
@@ -53,6 +54,9 @@ pub trait Objects: Send + Sync {
 
     /// Removes an object. One that is not there is gone already.
     fn delete(&self, name: &str) -> io::Result<()>;
+
+    /// Removes what processes that died left of objects that they had begun, and is older than `age`.
+    fn clear(&self, age: Duration) -> io::Result<()>;
 }
 
 /// An object that is being written. Dropped unfinished, it never was.

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is tests, also what is no test function")]
 
+mod collections;
 mod compare;
 mod damage;
 mod kinds;
 mod looks;
 mod states;
+mod stores;
 mod trees;

@@ -1,0 +1,157 @@
+//! Stores that several share, and that are slow or fail.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ash_snapshot::objects::{Listed, NewObject, Objects, Put};
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Put,
+    Begin,
+    Write,
+    Finish,
+    Get,
+    List,
+    Delete,
+}
+
+/// What becomes of a call.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// What the store below says.
+    Right,
+    /// It fails, and nothing was done.
+    Fail(io::Error),
+    /// It is done, and fails all the same.
+    DoneButFail(io::Error),
+    /// What is read is shorter than it is.
+    Short,
+    /// What is read has other bytes.
+    Wrong,
+}
+
+/// A store that many share, and that something decides about before every call.
+pub(crate) struct Odd {
+    below: Arc<dyn Objects>,
+    decide: Box<dyn Fn(Call, &str) -> Answer + Send + Sync>,
+}
+
+impl Odd {
+    pub(crate) fn new(
+        below: &Arc<dyn Objects>,
+        decide: impl Fn(Call, &str) -> Answer + Send + Sync + 'static,
+    ) -> Box<Self> {
+        Box::new(Self { below: Arc::clone(below), decide: Box::new(decide) })
+    }
+
+    /// One that only many share.
+    pub(crate) fn shared(below: &Arc<dyn Objects>) -> Box<Self> {
+        Self::new(below, |_, _| Answer::Right)
+    }
+
+    /// One whose calls take up to this long.
+    pub(crate) fn slow(below: &Arc<dyn Objects>, most: Duration, seed: u64) -> Box<Self> {
+        let state = AtomicU64::new(seed);
+        Self::new(below, move |_, _| {
+            let random = state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            let random = (random ^ (random >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 48;
+            // Most calls are fast.
+            if random % 8 == 0 {
+                let share = u32::try_from(random % 100).unwrap_or(0);
+                std::thread::sleep(most * share / 100);
+            }
+            Answer::Right
+        })
+    }
+
+    fn done<T>(
+        &self,
+        call: Call,
+        name: &str,
+        done: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match (self.decide)(call, name) {
+            Answer::Fail(error) => Err(error),
+            Answer::DoneButFail(error) => done().and(Err(error)),
+            Answer::Right | Answer::Short | Answer::Wrong => done(),
+        }
+    }
+
+    fn read(&self, name: &str, read: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+        match (self.decide)(Call::Get, name) {
+            Answer::Fail(error) | Answer::DoneButFail(error) => Err(error),
+            Answer::Right => read(),
+            Answer::Short => read().map(|mut bytes| {
+                bytes.truncate(bytes.len() / 2);
+                bytes
+            }),
+            Answer::Wrong => read().map(|mut bytes| {
+                let middle = bytes.len() / 2;
+                bytes.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 4);
+                bytes
+            }),
+        }
+    }
+}
+
+impl Objects for Odd {
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<Put> {
+        self.done(Call::Put, name, || self.below.put(name, bytes))
+    }
+
+    fn begin(&self) -> io::Result<Box<dyn NewObject + '_>> {
+        let below = self.done(Call::Begin, "", || self.below.begin())?;
+        Ok(Box::new(OddNew { odd: self, below }))
+    }
+
+    fn get(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
+        self.read(name, || self.below.get(name, most))
+    }
+
+    fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+        self.read(name, || self.below.get_range(name, offset, length))
+    }
+
+    fn get_end(&self, name: &str, length: u64) -> io::Result<(Vec<u8>, u64)> {
+        let mut size = 0;
+        let bytes = self.read(name, || {
+            let (bytes, whole) = self.below.get_end(name, length)?;
+            size = whole;
+            Ok(bytes)
+        })?;
+        Ok((bytes, size))
+    }
+
+    fn list(&self, prefix: &str) -> io::Result<Vec<Listed>> {
+        self.done(Call::List, prefix, || self.below.list(prefix))
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        self.done(Call::Delete, name, || self.below.delete(name))
+    }
+
+    fn clear(&self, age: Duration) -> io::Result<()> {
+        self.below.clear(age)
+    }
+}
+
+struct OddNew<'a> {
+    odd: &'a Odd,
+    below: Box<dyn NewObject + 'a>,
+}
+
+impl NewObject for OddNew<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Self { odd, below } = self;
+        odd.done(Call::Write, "", || below.write(bytes))
+    }
+
+    fn finish(self: Box<Self>, name: &str) -> io::Result<Put> {
+        let Self { odd, below } = *self;
+        odd.done(Call::Finish, name, || below.finish(name))
+    }
+}
