@@ -27,6 +27,7 @@ mod prefix;
 mod render;
 mod serve;
 mod session;
+mod snapshot;
 mod upgrade;
 mod watch;
 
@@ -73,6 +74,7 @@ enum Command {
     Config(config::Args),
     Doctor(doctor::Args),
     Model(model::Args),
+    Snapshot(snapshot::Args),
     Completions(completions::Args),
 }
 
@@ -162,6 +164,10 @@ fn dispatch(
         Command::Model(args) => {
             connection.is_not_for("model")?;
             model::run(args).map(|()| Exit::Ok)
+        }
+        Command::Snapshot(args) => {
+            connection.is_not_for("snapshot")?;
+            snapshot::run(args, &env, json)
         }
         Command::Completions(args) => {
             connection.is_not_for("completions")?;

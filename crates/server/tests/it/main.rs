@@ -24,6 +24,7 @@ mod refusals;
 mod sandboxed;
 mod schemathesis;
 mod settings;
+mod snapshots;
 mod steering;
 mod streams;
 mod talk;

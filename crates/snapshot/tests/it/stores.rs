@@ -37,8 +37,11 @@ pub(crate) enum Answer {
 /// A store that many share, and that something decides about before every call.
 pub(crate) struct Odd {
     below: Arc<dyn Objects>,
-    decide: Box<dyn Fn(Call, &str) -> Answer + Send + Sync>,
+    decide: Box<Decide>,
 }
+
+/// Decides about a call by what it is and the name in it.
+type Decide = dyn Fn(Call, &str) -> Answer + Send + Sync;
 
 impl Odd {
     pub(crate) fn new(
@@ -60,7 +63,7 @@ impl Odd {
             let random = state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
             let random = (random ^ (random >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 48;
             // Most calls are fast.
-            if random % 8 == 0 {
+            if random.is_multiple_of(8) {
                 let share = u32::try_from(random % 100).unwrap_or(0);
                 std::thread::sleep(most * share / 100);
             }

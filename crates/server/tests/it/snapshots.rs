@@ -1,0 +1,133 @@
+//! `ash snapshot`, as a person and a script meet it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn ash(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ash"))
+        .arg("snapshot")
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .unwrap()
+}
+
+fn json(dir: &Path, args: &[&str]) -> Value {
+    let output = ash(dir, &[args, &["--store", "store", "--json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The code and what was said.
+fn refused(dir: &Path, args: &[&str]) -> (i32, String) {
+    let output = ash(dir, args);
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn project() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("project/src")).unwrap();
+    fs::write(dir.path().join("project/src/main.rs"), "fn main() {}").unwrap();
+    fs::write(dir.path().join("project/Cargo.lock"), "locked").unwrap();
+    dir
+}
+
+#[test]
+fn a_directory_goes_into_a_store_and_comes_back() {
+    let dir = project();
+    let first = json(dir.path(), &["capture", "project", "--label", "first"]);
+    assert_eq!((first["files"].as_u64(), first["bytes"].as_u64()), (Some(2), Some(18)));
+    assert!(first["storedBytes"].as_u64() > Some(0) && first["milliseconds"]["scan"].is_number());
+    fs::write(dir.path().join("project/src/main.rs"), "fn main() { more() }").unwrap();
+    let second = json(dir.path(), &["capture", "project"]);
+    let list = json(dir.path(), &["list"]);
+    assert_eq!(list["snapshots"][0]["label"], "first");
+    assert_eq!(list["snapshots"][1]["id"], second["id"]);
+
+    let (before, after) = (first["id"].as_str().unwrap(), second["id"].as_str().unwrap());
+    let diff = json(dir.path(), &["diff", before, after]);
+    let expected = serde_json::json!([
+        { "path": "src/main.rs", "change": "modified", "before": 12, "after": 20 }
+    ]);
+    assert_eq!(diff["changes"], expected);
+    let shown = json(dir.path(), &["show", before]);
+    assert_eq!(shown["entries"].as_array().unwrap().len(), 3);
+    assert_eq!(shown["entries"][2]["size"], 12);
+
+    let restored = json(dir.path(), &["restore", before, "back"]);
+    assert_eq!(restored["files"], 2);
+    assert_eq!(fs::read(dir.path().join("back/src/main.rs")).unwrap(), b"fn main() {}");
+    json(dir.path(), &["restore", "latest", "alone", "--path", "src/main.rs"]);
+    assert_eq!(fs::read(dir.path().join("alone")).unwrap(), b"fn main() { more() }");
+
+    assert_eq!(json(dir.path(), &["verify"])["whole"], true);
+    let collected = json(dir.path(), &["gc", "--keep-last", "1", "--alone"]);
+    assert_eq!(collected["forgotten"].as_array().unwrap().len(), 1);
+    let left = json(dir.path(), &["restore", "latest", "again"]);
+    assert_eq!(left["files"], 2);
+}
+
+#[test]
+fn a_store_in_the_directory_does_not_capture_itself() {
+    let dir = project();
+    let first = json(dir.path(), &["capture", "."]);
+    assert_eq!(first["files"], 2);
+    let (code, said) = refused(dir.path(), &["capture", "store", "--store", "store"]);
+    assert_eq!((code, said.contains("the store itself")), (2, true), "{said}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_its_code() {
+    let dir = project();
+    for url in ["s3://bucket/path", "gs://bucket"] {
+        let (code, said) = refused(dir.path(), &["capture", "project", "--store", url]);
+        assert_eq!((code, said.contains("only a directory can")), (2, true), "{said}");
+    }
+    let (code, said) = refused(dir.path(), &["list", "--store", "nowhere"]);
+    assert_eq!((code, said.contains("no store of snapshots")), (4, true), "{said}");
+    assert!(!dir.path().join("nowhere").exists(), "nothing is made by looking");
+    let (code, said) = refused(dir.path(), &["capture", "project", "--store", "project"]);
+    assert_eq!((code, said.contains("not empty")), (2, true), "{said}");
+    let (code, _) = refused(dir.path(), &["capture", "nothing", "--store", "store"]);
+    assert_eq!(code, 1);
+    json(dir.path(), &["capture", "project"]);
+    let (code, _) = refused(dir.path(), &["show", "0000", "--store", "store"]);
+    assert_eq!(code, 4);
+    let (code, _) = refused(dir.path(), &["restore", "latest", "project", "--store", "store"]);
+    assert_eq!(code, 1, "it is there already");
+    let missing = ["restore", "latest", "new", "--path", "nothing", "--store", "store"];
+    assert_eq!(refused(dir.path(), &missing).0, 4);
+}
+
+#[test]
+fn damage_is_named_and_the_rest_is_restored() {
+    let dir = project();
+    json(dir.path(), &["capture", "project"]);
+    let before: Vec<_> = packs(dir.path());
+    // Not to be compressed, so that it is known where it lies.
+    let noise: Vec<u8> = (0..100_000_u64).map(|n| (n.wrapping_mul(n) ^ (n >> 3)) as u8).collect();
+    fs::write(dir.path().join("project/noise"), noise).unwrap();
+    json(dir.path(), &["capture", "project"]);
+    let pack = packs(dir.path()).into_iter().find(|pack| !before.contains(pack)).unwrap();
+    let mut bytes = fs::read(&pack).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&pack, bytes).unwrap();
+    let output = ash(dir.path(), &["verify", "--store", "store", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let verified: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(verified["damagedPacks"].as_array().unwrap().len(), 1);
+    assert_eq!(verified["damagedSnapshots"][0]["paths"], serde_json::json!(["noise"]));
+    let lenient = ["restore", "latest", "back", "--leave-out-damaged", "--store", "store"];
+    let (code, said) = refused(dir.path(), &lenient);
+    assert_eq!((code, said.contains("left out: noise")), (1, true), "{said}");
+    assert_eq!(fs::read(dir.path().join("back/Cargo.lock")).unwrap(), b"locked");
+}
+
+fn packs(dir: &Path) -> Vec<std::path::PathBuf> {
+    let shards = fs::read_dir(dir.join("store/packs")).unwrap();
+    let packs = shards.flat_map(|shard| fs::read_dir(shard.unwrap().path()).unwrap());
+    packs.map(|pack| pack.unwrap().path()).collect()
+}
