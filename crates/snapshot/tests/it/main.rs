@@ -4,6 +4,7 @@
 
 mod collections;
 mod compare;
+mod crashes;
 mod damage;
 mod kinds;
 mod looks;

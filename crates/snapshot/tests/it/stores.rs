@@ -28,6 +28,8 @@ pub(crate) enum Answer {
     Fail(io::Error),
     /// It is done, and fails all the same.
     DoneButFail(io::Error),
+    /// It is done, and the process dies before anybody knows.
+    DoneThenStop,
     /// What is read is shorter than it is.
     Short,
     /// What is read has other bytes.
@@ -80,6 +82,10 @@ impl Odd {
         match (self.decide)(call, name) {
             Answer::Fail(error) => Err(error),
             Answer::DoneButFail(error) => done().and(Err(error)),
+            Answer::DoneThenStop => {
+                drop(done());
+                std::process::abort()
+            }
             Answer::Right | Answer::Short | Answer::Wrong => done(),
         }
     }
@@ -88,6 +94,7 @@ impl Odd {
         match (self.decide)(Call::Get, name) {
             Answer::Fail(error) | Answer::DoneButFail(error) => Err(error),
             Answer::Right => read(),
+            Answer::DoneThenStop => std::process::abort(),
             Answer::Short => read().map(|mut bytes| {
                 bytes.truncate(bytes.len() / 2);
                 bytes
