@@ -22,6 +22,8 @@ mod cut;
 mod error;
 mod file;
 mod gc;
+#[cfg(test)]
+mod hostile;
 mod id;
 pub mod objects;
 mod pack;

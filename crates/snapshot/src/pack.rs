@@ -163,7 +163,7 @@ impl Footer {
     }
 }
 
-fn decode_index(index: &[u8], offset: u64) -> Result<Vec<FrameIndex>, Malformed> {
+pub(crate) fn decode_index(index: &[u8], offset: u64) -> Result<Vec<FrameIndex>, Malformed> {
     let mut reader = Reader::new(index);
     let [..]: [u8; 16] = reader.array()?;
     let mut frames = Vec::new();

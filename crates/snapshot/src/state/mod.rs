@@ -5,6 +5,9 @@
 
 mod saved;
 
+#[cfg(test)]
+pub(crate) use saved::decode_body;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
