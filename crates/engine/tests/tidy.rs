@@ -9,14 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which of our crates each of our crates may name. Arrows point down only.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("ash-core", &[]),
     ("ash-protocol", &[]),
     ("ash-sandbox", &[]),
+    ("ash-snapshot", &[]),
     ("ash-bridge", &["ash-protocol", "ash-sandbox"]),
     ("ash-store", &["ash-core"]),
     ("ash-engine", &["ash-core", "ash-protocol", "ash-store", "ash-sandbox"]),
-    ("ash-server", &["ash-core", "ash-protocol", "ash-store", "ash-sandbox", "ash-engine"]),
+    (
+        "ash-server",
+        &["ash-core", "ash-protocol", "ash-store", "ash-sandbox", "ash-snapshot", "ash-engine"],
+    ),
     (
         "ash-bench",
         &["ash-core", "ash-protocol", "ash-store", "ash-sandbox", "ash-engine", "ash-server"],

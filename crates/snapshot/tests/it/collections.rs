@@ -1,21 +1,16 @@
 //! What no snapshot needs goes, and what one needs stays, whoever captures and collects when.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ash_snapshot::objects::{LocalObjects, MemoryObjects, Objects};
+use ash_snapshot::objects::{MemoryObjects, Objects};
 use ash_snapshot::{Collected, Others, Repository, SnapshotError, State, Verify};
 
 use crate::compare::{capture, in_memory, picture, restored, try_capture};
 use crate::stores::Odd;
 
 const NO_TIME: Duration = Duration::ZERO;
-
-/// How often is captured at the most, on a machine where nothing ends in time.
-const MOST_ROUNDS: u64 = 1000;
 
 fn assert_whole(repository: &Repository) {
     let verify = Verify { threads: 2, max_entries: 1_000_000, progress: &|_| true };
@@ -125,108 +120,4 @@ fn a_capture_whose_reliance_was_collected_fails_and_leaves_no_snapshot() {
     let refused = try_capture(&hurried, tree.path(), &mut State::default()).unwrap_err();
     assert!(matches!(refused, SnapshotError::Collected), "{refused}");
     assert_eq!(hurried.snapshots().unwrap(), []);
-}
-
-/// Some capture and forget, others collect, all with repositories of their own, like processes.
-fn race(objects: &Arc<dyn Objects>, rounds: u64) {
-    let grace = Duration::from_millis(240);
-    let open = |seed: u64| {
-        let slow = Odd::slow(objects, Duration::from_millis(12), seed);
-        Repository::with_grace(slow, grace).unwrap()
-    };
-    let open = &open;
-    let done = &AtomicBool::new(false);
-    let (acknowledged, removed) = (&AtomicU64::new(0), &AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        let capturers: Vec<_> = (0..3_u64)
-            .map(|who| {
-                scope.spawn(move || {
-                    let go_on = || {
-                        let (taken, gone) = (acknowledged, removed);
-                        taken.load(Ordering::Relaxed) < rounds || gone.load(Ordering::Relaxed) < 20
-                    };
-                    captures(&open(who), who, &go_on, acknowledged);
-                })
-            })
-            .collect();
-        for _ in 0..2 {
-            scope.spawn(move || {
-                // As fast as can be: a mark is put within a share of the grace period, or not at all.
-                let repository = Repository::with_grace(Odd::shared(objects), grace).unwrap();
-                while !done.load(Ordering::Relaxed) {
-                    let collected = repository.gc(Others::MayCapture).unwrap();
-                    removed.fetch_add(collected.removed, Ordering::Relaxed);
-                    repository.keep_last(6).unwrap();
-                    for id in repository.snapshots().unwrap() {
-                        // Nobody forgets what is not there, and all that is there is whole or forgotten.
-                        let Ok(snapshot) = repository.snapshot(id) else { continue };
-                        let walked = repository.walk(
-                            snapshot.root("workspace").unwrap(),
-                            1000,
-                            &mut |_, _| Ok(()),
-                        );
-                        assert!(walked.is_ok() || repository.snapshot(id).is_err(), "{walked:?}");
-                    }
-                }
-            });
-        }
-        let failed = capturers.into_iter().filter_map(|capturer| capturer.join().err());
-        let failed: Vec<_> = failed.collect();
-        done.store(true, Ordering::Relaxed);
-        assert!(failed.is_empty());
-    });
-    assert_whole(&Repository::open(Odd::shared(objects)).unwrap());
-}
-
-/// Captures a tree that becomes again and again what it was, so that chunks are found which are about to be
-/// removed.
-fn captures(repository: &Repository, who: u64, go_on: &dyn Fn() -> bool, acknowledged: &AtomicU64) {
-    let tree = tempfile::tempdir().unwrap();
-    let mut state = State::default();
-    for round in (0..MOST_ROUNDS).take_while(|_| go_on()) {
-        change(tree.path(), round / 3 + who);
-        if round % 5 == who {
-            state = State::default();
-        }
-        match try_capture(repository, tree.path(), &mut state) {
-            Ok(captured) => {
-                acknowledged.fetch_add(1, Ordering::Relaxed);
-                let id = captured.snapshot.id;
-                let restored = {
-                    let place = tempfile::tempdir().unwrap();
-                    let target = place.path().join("restored");
-                    crate::compare::restore(repository, &captured.snapshot, &target)
-                        .map(|()| picture(&target))
-                };
-                match restored {
-                    Ok(restored) => assert!(restored == picture(tree.path())),
-                    // Others forget it at any time.
-                    Err(error) => assert!(repository.snapshot(id).is_err(), "{error}"),
-                }
-            }
-            Err(SnapshotError::Collected) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-fn change(tree: &Path, round: u64) {
-    for file in 0..3 {
-        let text = format!("the text of {file} in round {}", (round + file) % 24);
-        fs::create_dir_all(tree.join(format!("{file}"))).unwrap();
-        fs::write(tree.join(format!("{file}/text")), text).unwrap();
-    }
-}
-
-#[test]
-fn captures_and_collections_at_a_time_lose_nothing_in_memory() {
-    let objects: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
-    race(&objects, 150);
-}
-
-#[test]
-fn captures_and_collections_at_a_time_lose_nothing_on_disk() {
-    let store = tempfile::tempdir().unwrap();
-    let objects: Arc<dyn Objects> = Arc::new(LocalObjects::open(store.path()).unwrap());
-    race(&objects, 100);
 }

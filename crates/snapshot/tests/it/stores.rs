@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ash_snapshot::objects::{Listed, NewObject, Objects, Put};
@@ -56,21 +55,6 @@ impl Odd {
     /// One that only many share.
     pub(crate) fn shared(below: &Arc<dyn Objects>) -> Box<Self> {
         Self::new(below, |_, _| Answer::Right)
-    }
-
-    /// One whose calls take up to this long.
-    pub(crate) fn slow(below: &Arc<dyn Objects>, most: Duration, seed: u64) -> Box<Self> {
-        let state = AtomicU64::new(seed);
-        Self::new(below, move |_, _| {
-            let random = state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-            let random = (random ^ (random >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 48;
-            // Most calls are fast.
-            if random.is_multiple_of(8) {
-                let share = u32::try_from(random % 100).unwrap_or(0);
-                std::thread::sleep(most * share / 100);
-            }
-            Answer::Right
-        })
     }
 
     fn done<T>(
