@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::served::{Served, agent, held, let_go};
+use super::served::{Served, agent, let_go};
 
 /// A route that takes a body, and a body that it takes.
 struct Taker {
@@ -471,9 +471,7 @@ async fn a_session_that_rests_or_is_over_takes_no_message() {
 async fn a_busy_session_refuses_who_does_not_want_to_wait() {
     let served = Served::start().await;
     let client = &served.client;
-    let session = served.session().await;
-    let mut watched = client.say(&session, &held("Wait")).await;
-    watched.until("tool_use").await;
+    let (session, watched) = served.busy().await;
     let path = format!("/api/sessions/{session}/messages");
     let answer = client.post(&path, &json!({ "content": "now", "ifBusy": "reject" })).await;
     assert_eq!(answer.refused(409), "run_in_progress");

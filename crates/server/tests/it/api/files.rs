@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::client::Answer;
-use super::served::{Served, held, let_go};
+use super::served::{Served, let_go};
 
 fn encoded(content: impl AsRef<[u8]>) -> String {
     BASE64_STANDARD.encode(content)
@@ -194,9 +194,7 @@ async fn a_workspace_goes_from_one_session_to_another_or_not_at_all() {
 async fn a_run_that_goes_on_does_not_notice() {
     let served = Served::start().await;
     let client = &served.client;
-    let session = served.session().await;
-    let mut watched = client.say(&session, &held("Wait")).await;
-    watched.until("tool_use").await;
+    let (session, watched) = served.busy().await;
     let path = format!("/api/sessions/{session}/files");
     for number in 0..20 {
         let name = format!("f{number}");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::served::{Served, held};
+use super::served::Served;
 
 /// How many prompts are sent, and how many characters of four bytes each has. Together they are more
 /// than one answer holds.
@@ -15,9 +15,7 @@ const CHARACTERS: usize = 499_000;
 async fn a_list_that_is_cut_for_its_length_goes_on_after_its_last_entry() {
     let served = Served::start().await;
     let client = &served.client;
-    let session = served.session().await;
-    let mut watched = client.say(&session, &held("Wait")).await;
-    watched.until("tool_use").await;
+    let (session, _watched) = served.busy().await;
     // They wait behind the first, so that no model has to read them.
     let path = format!("/api/sessions/{session}/messages");
     let long = "🦀".repeat(CHARACTERS);

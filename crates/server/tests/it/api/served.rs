@@ -17,7 +17,7 @@ use ash_store::{ApiKey, Store as _, Tenant};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::client::Client;
+use super::client::{Client, Stream};
 use super::spawned::Dir;
 use crate::world::{bridge_program, bridges_of, can_isolate, processes_mentioning, until};
 
@@ -83,6 +83,14 @@ impl Served {
     /// Deploys an agent and opens a session with it.
     pub(crate) async fn session(&self) -> String {
         session(&self.client).await
+    }
+
+    /// A session that is in the middle of a run until that is let go, and the stream of the run up to there.
+    pub(crate) async fn busy(&self) -> (String, Stream) {
+        let session = self.session().await;
+        let mut watched = self.client.say(&session, &held("Wait")).await;
+        watched.until("tool_use").await;
+        (session, watched)
     }
 
     /// Ends everything, and sees that nothing is left.

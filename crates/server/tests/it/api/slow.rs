@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
-use super::served::{Served, With, held, let_go};
+use super::served::{Served, With, let_go};
 use super::streams::log;
 use crate::world::until;
 
@@ -47,9 +47,7 @@ async fn a_client_that_never_reads_is_cut_off_and_misses_nothing_later() {
 async fn a_thousand_clients_of_one_stream_see_the_same() {
     let served = Served::start().await;
     let client = &served.client;
-    let session = served.session().await;
-    let mut watched = client.say(&session, &held("Wait")).await;
-    watched.until("tool_use").await;
+    let (session, watched) = served.busy().await;
     let mut following = JoinSet::new();
     for number in 0..1_000 {
         let (client, session) = (client.clone(), session.clone());

@@ -201,9 +201,7 @@ async fn a_client_that_goes_away_does_not_stop_the_run() {
 async fn an_interrupted_run_says_so() {
     let served = Served::start().await;
     let client = &served.client;
-    let session = served.session().await;
-    let mut watched = client.say(&session, &held("Wait")).await;
-    watched.until("tool_use").await;
+    let (session, watched) = served.busy().await;
     let answer = client.ask("POST", &format!("/api/sessions/{session}/interrupt"), &[], None).await;
     assert_eq!(answer.ok()["run"]["status"], "cancelled");
     let done = watched.all().await.pop().unwrap();

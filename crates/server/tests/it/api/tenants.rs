@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::operations;
-use super::served::{Served, With, agent, held, let_go};
+use super::served::{Served, With, agent, let_go};
 
 #[tokio::test]
 async fn only_a_known_key_opens_the_api() {
@@ -250,9 +250,7 @@ async fn the_same_idempotency_key_of_another_tenant_is_another_key() {
 async fn a_stranger_can_neither_watch_nor_disturb_a_run_that_goes_on() {
     let served = Served::start().await;
     let (client, stranger) = (&served.client, served.stranger().await);
-    let session = served.session().await;
-    let mut watched = client.say(&session, &held("Wait")).await;
-    watched.until("tool_use").await;
+    let (session, watched) = served.busy().await;
     for (method, rest) in [
         ("POST", "interrupt"),
         ("POST", "stop"),

@@ -75,9 +75,7 @@ async fn a_revoked_key_ends_the_streams_that_it_opened_and_no_others() {
 async fn what_is_large_is_the_same_for_everybody_who_follows() {
     let served = Served::start().await;
     let client = &served.client;
-    let session = served.session().await;
-    let mut watched = client.say(&session, &held("Wait")).await;
-    watched.until("tool_use").await;
+    let (session, _watched) = served.busy().await;
     let mut following = JoinSet::new();
     for _ in 0..100 {
         let (client, session) = (client.clone(), session.clone());
