@@ -1,13 +1,13 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy docs test bench demo sim kill fuzz schemathesis ci
+.PHONY: help check fmt clippy doc tidy docs test bench bench-snapshot demo sim kill fuzz schemathesis ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
 MINUTES ?= 60
 
 help: ## Lists the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 17
 
 check: fmt clippy doc tidy ## Format, lints, documentation and the tidy rules, all strict
 
@@ -39,6 +39,10 @@ test: ## Every test (nextest where it is installed, else cargo test)
 bench: ## Benchmarks against bare baselines, as ratios taken in one run
 	cargo build --release --quiet -p ash-bridge -p ash-server
 	cargo run --release --quiet -p ash-bench -- $(PART)
+
+# PART is small, large, memory or files; it takes some GB below DIR while it runs.
+bench-snapshot: ## Snapshots against a bare scan, cp, tar and restic, in one run
+	cargo run --release --quiet -p ash-bench-snapshot -- $(or $(DIR),.) "$(PART)" $(ROUNDS)
 
 # The directory of the executables comes from cargo: it can be elsewhere than in ./target.
 demo: ## A conversation that survives kill -9 of the server and of the agent, told step by step

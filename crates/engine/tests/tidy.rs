@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which of our crates each of our crates may name. Arrows point down only.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("ash-core", &[]),
     ("ash-protocol", &[]),
     ("ash-sandbox", &[]),
@@ -25,6 +25,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
         "ash-bench",
         &["ash-core", "ash-protocol", "ash-store", "ash-sandbox", "ash-engine", "ash-server"],
     ),
+    ("ash-bench-snapshot", &["ash-snapshot"]),
 ];
 
 /// Everything that `core` may be built on: no runtime, no I/O, no randomness.

@@ -1,7 +1,7 @@
 //! Reading one file as it was at one moment.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, fgetxattr, flistxattr, seek, statx};
@@ -31,11 +31,11 @@ pub(crate) enum Read {
     Unreadable,
 }
 
-/// Reads a file that is not large.
-pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Read> {
+/// Reads a file that is not large, into memory that is given.
+pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8], mut spare: Vec<u8>) -> io::Result<Read> {
     let mut last = Read::Gone;
     for _ in 0..ATTEMPTS {
-        let (mut file, before) = match open(root, path)? {
+        let (file, before) = match open(root, path)? {
             Opened::File(file, stamp) => (file, stamp),
             Opened::Gone => return Ok(Read::Gone),
             Opened::Unreadable => return Ok(Read::Unreadable),
@@ -44,8 +44,9 @@ pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Read> {
             return Ok(Read::Large);
         }
         let attributes = attributes(file.as_fd())?;
-        let mut bytes = Vec::with_capacity(usize::try_from(before.size).unwrap_or(0) + 1);
-        (&mut file).take(MIDDLING as u64 + 1).read_to_end(&mut bytes)?;
+        let mut bytes = std::mem::take(&mut spare);
+        bytes.clear();
+        read_whole(&file, &mut bytes, usize::try_from(before.size).unwrap_or(0))?;
         if bytes.len() > MIDDLING {
             return Ok(Read::Large);
         }
@@ -57,6 +58,21 @@ pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Read> {
         }
     }
     Ok(last)
+}
+
+/// Reads a file of this size, if it has not changed; it is not asked where it ends, if it was read that
+/// far: whether it became longer is seen from its stamp. Of one that becomes large, not all is read.
+fn read_whole(file: &File, bytes: &mut Vec<u8>, size: usize) -> io::Result<()> {
+    bytes.reserve(size + 1);
+    loop {
+        match rustix::io::read(file, rustix::buffer::spare_capacity(bytes)) {
+            Ok(0) => return Ok(()),
+            Ok(_) if bytes.len() == size || bytes.len() > MIDDLING => return Ok(()),
+            Ok(_) => bytes.reserve(32 * 1024),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// A file that was opened.
@@ -102,15 +118,26 @@ pub(crate) fn stamp_of(file: BorrowedFd<'_>) -> io::Result<Stamp> {
 
 /// The extended attributes of something that is open, as far as they are kept.
 pub(crate) fn attributes(file: BorrowedFd<'_>) -> io::Result<Attributes> {
-    let mut names = vec![0; MAX_ATTRIBUTE];
-    let length = match flistxattr(file, &mut names[..]) {
-        Ok(length) => length,
-        // There are none here, or far more than anybody means to keep.
-        Err(Errno::NOTSUP | Errno::RANGE | Errno::TOOBIG) => return Ok(Vec::new()),
+    // Most files have none or few.
+    let mut names = [0_u8; 256];
+    let mut more = Vec::new();
+    let names = match flistxattr(file, &mut names[..]) {
+        Ok(length) => &names[..length],
+        Err(Errno::RANGE) => {
+            more.resize(MAX_ATTRIBUTE, 0);
+            match flistxattr(file, &mut more[..]) {
+                Ok(length) => &more[..length],
+                // Far more than anybody means to keep.
+                Err(Errno::RANGE | Errno::TOOBIG) => return Ok(Vec::new()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // There are none here.
+        Err(Errno::NOTSUP) => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     };
     let mut found = Vec::new();
-    for name in names[..length].split(|&byte| byte == 0).filter(|name| is_attribute(name)) {
+    for name in names.split(|&byte| byte == 0).filter(|name| is_attribute(name)) {
         let mut value = vec![0; MAX_ATTRIBUTE];
         match fgetxattr(file, name, &mut value[..]) {
             Ok(length) => {
@@ -145,13 +172,14 @@ pub(crate) struct Pieces<'a> {
     /// Read, and not given out: the beginning of the next segment.
     held: Vec<u8>,
     /// Zeros that come after what is held.
-    ahead: Option<Window>,
+    ahead: Option<u64>,
 }
 
 /// An aligned window of a file, or several that hold nothing.
 enum Window {
     Zeros(u64),
-    Bytes(Vec<u8>),
+    /// What it holds was added to what is held.
+    Held,
 }
 
 impl<'a> Pieces<'a> {
@@ -162,43 +190,39 @@ impl<'a> Pieces<'a> {
     /// The next piece; nothing, at the end. A file that became shorter is read as if zeros were at its
     /// end; whoever reads it sees from its stamp that it changed.
     pub(crate) fn next(&mut self) -> io::Result<Option<Piece>> {
-        while self.held.len() < MAX_SEGMENT {
+        if let Some(zeros) = self.ahead.take_if(|_| self.held.is_empty()) {
+            return self.zeros(zeros).map(Some);
+        }
+        while self.held.len() < MAX_SEGMENT && self.ahead.is_none() {
             match self.window()? {
-                Some(Window::Bytes(bytes)) => self.held.extend_from_slice(&bytes),
+                Some(Window::Held) => {}
                 Some(Window::Zeros(zeros)) if self.held.is_empty() => {
                     return self.zeros(zeros).map(Some);
                 }
-                end @ (Some(Window::Zeros(_)) | None) => {
-                    self.ahead = end;
-                    break;
-                }
+                Some(Window::Zeros(zeros)) => self.ahead = Some(zeros),
+                None => break,
             }
         }
         if self.held.is_empty() {
             return Ok(None);
         }
         let end = cut::segment(&self.held[..self.held.len().min(MAX_SEGMENT)]);
-        let rest = self.held.split_off(end);
+        let mut rest = Vec::with_capacity(MAX_SEGMENT + WINDOW);
+        rest.extend_from_slice(&self.held[end..]);
+        self.held.truncate(end);
         Ok(Some(Piece::Segment(std::mem::replace(&mut self.held, rest))))
     }
 
     /// All zeros from here on, of which there are some already.
     fn zeros(&mut self, mut zeros: u64) -> io::Result<Piece> {
-        loop {
-            match self.window()? {
-                Some(Window::Zeros(more)) => zeros += more,
-                end @ (Some(Window::Bytes(_)) | None) => {
-                    self.ahead = end;
-                    return Ok(Piece::Zeros(zeros));
-                }
-            }
+        while let Some(Window::Zeros(more)) = self.window()? {
+            zeros += more;
         }
+        Ok(Piece::Zeros(zeros))
     }
 
+    /// Reads the next window.
     fn window(&mut self) -> io::Result<Option<Window>> {
-        if let Some(ahead) = self.ahead.take() {
-            return Ok(Some(ahead));
-        }
         if self.at >= self.size {
             return Ok(None);
         }
@@ -217,11 +241,15 @@ impl<'a> Pieces<'a> {
             return Ok(Some(Window::Zeros(hole)));
         }
         let length = window.min(self.size - self.at);
-        let mut bytes = vec![0; usize::try_from(length).expect("a window is small")];
-        read_at(self.file, &mut bytes, self.at)?;
+        let begin = self.held.len();
+        self.held.resize(begin + usize::try_from(length).expect("a window is small"), 0);
+        read_at(self.file, &mut self.held[begin..], self.at)?;
         self.at += length;
-        let empty = length == window && cut::is_zero(&bytes);
-        Ok(Some(if empty { Window::Zeros(length) } else { Window::Bytes(bytes) }))
+        if length == window && cut::is_zero(&self.held[begin..]) {
+            self.held.truncate(begin);
+            return Ok(Some(Window::Zeros(length)));
+        }
+        Ok(Some(Window::Held))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Packs: many chunks in one object, and an index of them at its end.
 
+use zstd::bulk::Compressor;
+
 use crate::codec::{Reader, put_number};
 use crate::content::MAX_CHUNK;
 use crate::error::Malformed;
@@ -47,17 +49,23 @@ pub(crate) struct FrameIndex {
 }
 
 /// Chunks that are to be compressed together.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct FrameBuilder {
     bytes: Vec<u8>,
     chunks: Vec<PackedChunk>,
+    /// Made when it is needed first: it is large, and used for every frame.
+    compressor: Option<Compressor<'static>>,
+    /// What was compressed last.
+    squeezed: Vec<u8>,
+    /// Whether what is there was handed out already.
+    finished: bool,
 }
 
 /// A frame that is ready to be stored.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct Frame<'a> {
     pub(crate) index: FrameIndex,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: &'a [u8],
 }
 
 impl FrameBuilder {
@@ -66,29 +74,36 @@ impl FrameBuilder {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes.len() >= FRAME_BYTES
+        !self.finished && self.bytes.len() >= FRAME_BYTES
     }
 
     pub(crate) fn add(&mut self, kind: ChunkKind, id: Id, bytes: &[u8]) {
+        if std::mem::take(&mut self.finished) {
+            self.bytes.clear();
+        }
         let length = u32::try_from(bytes.len()).expect("a chunk is at most 4 MiB");
         self.chunks.push(PackedChunk { kind, length, id });
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Compresses what was added, and begins anew.
-    pub(crate) fn finish(&mut self) -> Frame {
-        let (raw, chunks) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.chunks));
+    /// Compresses what was added. What is added next begins anew.
+    pub(crate) fn finish(&mut self) -> Frame<'_> {
+        let Self { bytes: raw, chunks, compressor, squeezed, finished } = self;
+        *finished = true;
         let length = u32::try_from(raw.len()).expect("a frame is at most 8 MiB");
         // Compression of what is in memory to memory does not fail; what it does not make smaller
         // is kept as it is.
-        let squeezed = zstd::bulk::compress(&raw, LEVEL).ok();
-        let (bytes, compressed) = match squeezed {
-            Some(squeezed) if squeezed.len() < raw.len() - raw.len() / 32 => (squeezed, true),
-            Some(_) | None => (raw, false),
-        };
+        if compressor.is_none() {
+            *compressor = Compressor::new(LEVEL).ok();
+        }
+        squeezed.clear();
+        squeezed.reserve(zstd::zstd_safe::compress_bound(raw.len()));
+        let done = compressor.as_mut().map(|with| with.compress_to_buffer(raw, squeezed));
+        let compressed = matches!(done, Some(Ok(length)) if length < raw.len() - raw.len() / 32);
+        let bytes: &[u8] = if compressed { squeezed } else { raw };
         let stored = u32::try_from(bytes.len()).expect("it is no longer than the frame");
-        let index = FrameIndex { stored, length, compressed, digest: Id::of(&bytes), chunks };
-        Frame { index, bytes }
+        let (digest, chunks) = (Id::of(bytes), std::mem::take(chunks));
+        Frame { index: FrameIndex { stored, length, compressed, digest, chunks }, bytes }
     }
 }
 
@@ -231,7 +246,7 @@ mod test {
         for text in texts {
             builder.add(ChunkKind::Data, Id::of_chunk(ChunkKind::Data, text), text);
             let frame = builder.finish();
-            bytes.extend_from_slice(&frame.bytes);
+            bytes.extend_from_slice(frame.bytes);
             frames.push(frame.index);
         }
         let (end, id) = end_of(&frames, bytes.len() as u64);

@@ -1,7 +1,9 @@
 //! Adding chunks to a repository: hashed and compressed by whoever brings them, written by one.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::content::{Content, Item, MAX_CHUNK, MAX_ITEMS, encode_list};
 use crate::cut::{self, BLOCK, MIDDLING, ONE_CHUNK};
@@ -20,6 +22,34 @@ pub(crate) struct Added {
     pub(crate) stored_bytes: u64,
 }
 
+/// How long all threads together were at something, in nanoseconds.
+#[derive(Default)]
+pub(crate) struct Effort(AtomicU64);
+
+impl Effort {
+    /// Does something, and counts how long it took.
+    pub(crate) fn of<T>(&self, work: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let done = work();
+        let took = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.0.fetch_add(took, Ordering::Relaxed);
+        done
+    }
+
+    pub(crate) fn total(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// What the time of adding chunks went into.
+#[derive(Default)]
+pub(crate) struct Efforts {
+    pub(crate) reading: Effort,
+    pub(crate) hashing: Effort,
+    pub(crate) compressing: Effort,
+    pub(crate) writing: Effort,
+}
+
 /// Adds chunks to a repository. What it added is known to others once it is durable.
 pub(crate) struct Writer<'a> {
     repository: &'a Repository,
@@ -30,6 +60,7 @@ pub(crate) struct Writer<'a> {
     /// What it adds itself, and is in no pack that is whole.
     ours: Mutex<HashSet<Id>>,
     pack: Mutex<OpenPack<'a>>,
+    pub(crate) efforts: Efforts,
 }
 
 #[derive(Default)]
@@ -44,7 +75,7 @@ struct OpenPack<'a> {
 impl<'a> Writer<'a> {
     pub(crate) fn to(repository: &'a Repository, refused: HashSet<Id>) -> Self {
         let (relied_on, ours, pack) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { repository, refused, relied_on, ours, pack }
+        Self { repository, refused, relied_on, ours, pack, efforts: Efforts::default() }
     }
 
     /// Whether a chunk has to be added; asked a second time, it does not.
@@ -57,10 +88,10 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a frame.
-    pub(crate) fn write(&self, frame: Frame) -> Result<()> {
+    pub(crate) fn write(&self, frame: Frame<'_>) -> Result<()> {
         let failed = |attempted| SnapshotError::store(attempted, "a new pack");
-        let mut pack = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
-        let pack = &mut *pack;
+        let mut open = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
+        let pack = &mut *open;
         let object = match &mut pack.object {
             Some(object) => object,
             none @ None => {
@@ -70,17 +101,23 @@ impl<'a> Writer<'a> {
                 none.insert(object)
             }
         };
-        object.write(&frame.bytes).map_err(failed("write"))?;
+        object.write(frame.bytes).map_err(failed("write"))?;
         pack.length += frame.bytes.len() as u64;
         pack.added.new_bytes += u64::from(frame.index.length);
         pack.added.stored_bytes += frame.bytes.len() as u64;
         pack.chunks += frame.index.chunks.len();
         pack.frames.push(frame.index);
-        if pack.length >= PACK_BYTES || pack.chunks >= PACK_CHUNKS {
-            self.seal(pack)
-        } else {
-            Ok(())
+        if pack.length < PACK_BYTES && pack.chunks < PACK_CHUNKS {
+            return Ok(());
         }
+        // The others go on with the next one, while this one is made durable.
+        let mut full = std::mem::take(pack);
+        drop(open);
+        let sealed = self.seal(&mut full);
+        let mut open = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
+        open.added.new_bytes += full.added.new_bytes;
+        open.added.stored_bytes += full.added.stored_bytes;
+        sealed
     }
 
     /// Ends a pack: from now on it is there.
@@ -127,7 +164,7 @@ impl<'a, 'w> Cutter<'a, 'w> {
     /// Adds one chunk.
     fn chunk(&mut self, kind: ChunkKind, bytes: &[u8]) -> Result<Content> {
         debug_assert!(!bytes.is_empty() && bytes.len() <= MAX_CHUNK, "{} bytes", bytes.len());
-        let id = Id::of_chunk(kind, bytes);
+        let id = self.writer.efforts.hashing.of(|| Id::of_chunk(kind, bytes));
         if self.writer.is_new(id) {
             self.frame.add(kind, id, bytes);
             if self.frame.is_full() {
@@ -192,7 +229,12 @@ impl<'a, 'w> Cutter<'a, 'w> {
 
     /// Writes what was gathered.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        if self.frame.is_empty() { Ok(()) } else { self.writer.write(self.frame.finish()) }
+        if self.frame.is_empty() {
+            return Ok(());
+        }
+        let Self { writer, frame } = self;
+        let frame = writer.efforts.compressing.of(|| frame.finish());
+        writer.efforts.writing.of(|| writer.write(frame))
     }
 }
 

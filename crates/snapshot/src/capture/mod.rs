@@ -100,16 +100,28 @@ pub struct Captured {
 pub struct Took {
     /// Looking at every name.
     pub scan: Duration,
+    /// Finding out what of it is new.
+    pub plan: Duration,
     /// Reading while everything stood still.
     pub read: Duration,
     /// How long everything stood still.
     pub frozen: Duration,
+    /// Looking what is in the store, if anything is new.
+    pub look: Duration,
     /// Reading the rest, cutting, hashing and compressing.
     pub store: Duration,
     /// Encoding directories.
     pub trees: Duration,
     /// Making it durable.
     pub sync: Duration,
+    /// Reading files: all threads together, as with what follows.
+    pub reading: Duration,
+    /// Hashing chunks.
+    pub hashing: Duration,
+    /// Compressing them.
+    pub compressing: Duration,
+    /// Handing them to the store.
+    pub writing: Duration,
 }
 
 /// A root that is open.
@@ -146,11 +158,13 @@ impl Repository {
             roots.push(open(root, path, known, capture.threads)?);
         }
         took.scan = begin.elapsed();
+        let begin = Instant::now();
         let mut plans = Vec::with_capacity(roots.len());
         for open in &roots {
             let known = known_of(open.root.name, &open.path);
             plans.push(Plan::of(&open.scanned, known));
         }
+        took.plan = begin.elapsed();
         let unfrozen = match frozen {
             Some(frozen) => {
                 let begin = Instant::now();
@@ -165,11 +179,13 @@ impl Repository {
         // when its pack is gone.
         let is_new = plans.iter().any(|plan| !plan.reads.is_empty())
             || roots.iter().any(|open| !open.scanned.is_known());
+        let begin = Instant::now();
         let mut refused = HashSet::new();
         if is_new || !relied_on {
             refused = self.marks()?.into_keys().collect();
             self.refresh()?;
         }
+        took.look = begin.elapsed();
         let writer = Writer::to(self, refused);
         let (mut trees, mut known_trees) = (Vec::new(), Vec::new());
         let mut skipped = Skipped::default();
@@ -185,6 +201,10 @@ impl Repository {
             known_trees.push((open.root.name.to_owned(), known));
         }
         let begin = Instant::now();
+        took.reading = writer.efforts.reading.total();
+        took.hashing = writer.efforts.hashing.total();
+        took.compressing = writer.efforts.compressing.total();
+        took.writing = writer.efforts.writing.total();
         let (added, packs) = writer.finish()?;
         unstable.truncate(MAX_UNSTABLE);
         let mut snapshot = Snapshot {
@@ -276,7 +296,7 @@ fn preload(roots: &[OpenRoot<'_>], plans: &mut [Plan], frozen: &Frozen<'_>) -> R
                 continue;
             }
             let path = plan::path(&open.scanned, read.directory, read.entry);
-            let found = file::read(open.directory.as_fd(), &path);
+            let found = file::read(open.directory.as_fd(), &path, Vec::new());
             let found =
                 found.map_err(SnapshotError::tree("read", open.root.path.join(path_of(&path))))?;
             if let file::Read::Bytes { bytes: read, .. } = &found {

@@ -1,10 +1,13 @@
 //! Storing a tree: the files that changed, by several threads.
 
 use std::collections::HashMap;
-use std::os::fd::AsFd as _;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Instant;
+
+use rustix::fs::OFlags;
 
 use super::plan::{self, Plan, ToRead};
 use super::trees::Trees;
@@ -13,7 +16,7 @@ use crate::content::{Content, Item};
 use crate::error::{Result, SnapshotError};
 use crate::file::{self, ATTEMPTS, Attributes, Opened, Piece, Pieces};
 use crate::id::ChunkKind;
-use crate::scan::Skipped;
+use crate::scan::{Skipped, is_gone, open_below};
 use crate::snapshot::Tree;
 use crate::state::{KnownTree, Stamp};
 use crate::tree::Modified;
@@ -128,7 +131,8 @@ impl<'a, 'w> Files<'a, 'w> {
         let (jobs, taken) = mpsc::sync_channel::<Job>(threads * 2);
         let taken = Mutex::new(taken);
         std::thread::scope(|scope| {
-            for _ in 0..threads {
+            // One more, as one may wait until a pack is durable.
+            for _ in 0..=threads {
                 scope.spawn(|| {
                     if let Err(error) = self.work(&taken, &outcomes) {
                         note(&failure, error);
@@ -191,6 +195,7 @@ impl<'a, 'w> Files<'a, 'w> {
 
     fn work(&self, jobs: &Mutex<mpsc::Receiver<Job>>, outcomes: &Mutex<Outcomes>) -> Result<()> {
         let mut cutter = Cutter::of(self.writer);
+        let mut hand = Hand::default();
         loop {
             let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
             match job {
@@ -198,7 +203,7 @@ impl<'a, 'w> Files<'a, 'w> {
                     let mut done = Vec::with_capacity(files.len());
                     for read in files {
                         let at = (read.directory, read.entry);
-                        done.push((at, self.small(read, &mut cutter)?));
+                        done.push((at, self.small(read, &mut cutter, &mut hand)?));
                     }
                     let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
                     outcomes.extend(done);
@@ -214,22 +219,23 @@ impl<'a, 'w> Files<'a, 'w> {
         }
     }
 
-    fn small(&self, read: ToRead, cutter: &mut Cutter<'_, '_>) -> Result<Outcome> {
+    fn small(&self, read: ToRead, cutter: &mut Cutter<'_, '_>, hand: &mut Hand) -> Result<Outcome> {
         let found = match read.preloaded {
             Some(found) => found,
             None => {
-                let path = plan::path(&self.open.scanned, read.directory, read.entry);
-                let found = file::read(self.open.directory.as_fd(), &path);
-                found.map_err(SnapshotError::tree(
-                    "read",
-                    self.open.root.path.join(path_of(&path)),
-                ))?
+                let reading = &self.writer.efforts.reading;
+                let found = reading.of(|| hand.read(self.open, read.directory, read.entry));
+                found.map_err(|error| {
+                    let path = plan::path(&self.open.scanned, read.directory, read.entry);
+                    SnapshotError::tree("read", self.open.root.path.join(path_of(&path)))(error)
+                })?
             }
         };
         Ok(match found {
             file::Read::Bytes { bytes, stamp, attributes, stable } => {
                 let content = cutter.whole(ChunkKind::Data, &bytes)?;
                 self.count(1, bytes.len() as u64)?;
+                hand.spare = bytes;
                 Outcome::Stored(StoredFile { content, stamp, attributes, stable })
             }
             // It was not when it was found. The others are not asked to help.
@@ -266,7 +272,7 @@ impl<'a, 'w> Files<'a, 'w> {
                 };
             if !is_large(before.size) {
                 // It was, when it was found.
-                match file::read(self.open.directory.as_fd(), &path).map_err(failed)? {
+                match file::read(self.open.directory.as_fd(), &path, Vec::new()).map_err(failed)? {
                     file::Read::Bytes { bytes, stamp, attributes, stable } => {
                         let mut cutter = Cutter::of(self.writer);
                         let content = cutter.whole(ChunkKind::Data, &bytes)?;
@@ -284,7 +290,8 @@ impl<'a, 'w> Files<'a, 'w> {
             let (told, hear) = mpsc::channel();
             let mut items = Vec::new();
             let mut pieces = Pieces::of(&file, before.size);
-            while let Some(piece) = pieces.next().map_err(failed)? {
+            let reading = &self.writer.efforts.reading;
+            while let Some(piece) = reading.of(|| pieces.next()).map_err(failed)? {
                 self.go_on()?;
                 match piece {
                     Piece::Zeros(size) => items.push(Item::Zeros(size)),
@@ -322,6 +329,38 @@ impl<'a, 'w> Files<'a, 'w> {
             return Ok(());
         }
         Err(SnapshotError::Cancelled)
+    }
+}
+
+/// What a thread keeps from one file to the next.
+#[derive(Default)]
+struct Hand {
+    spare: Vec<u8>,
+    /// The directory that the last file was in: the next one is mostly in it, too.
+    directory: Option<(usize, OwnedFd)>,
+}
+
+impl Hand {
+    fn read(
+        &mut self,
+        open: &OpenRoot<'_>,
+        directory: usize,
+        entry: usize,
+    ) -> io::Result<file::Read> {
+        let seen = &open.scanned.directories[directory];
+        if self.directory.as_ref().is_none_or(|(last, _)| *last != directory) {
+            let flags = OFlags::DIRECTORY | OFlags::PATH;
+            match open_below(open.directory.as_fd(), &seen.path, flags) {
+                Ok(opened) => self.directory = Some((directory, opened)),
+                Err(error) if is_gone(&error) => return Ok(file::Read::Gone),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Ok(file::Read::Unreadable);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let (_, at) = self.directory.as_ref().expect("it was just opened");
+        file::read(at.as_fd(), &seen.entries[entry].name, std::mem::take(&mut self.spare))
     }
 }
 
