@@ -14,6 +14,8 @@ use rustix::fs::{
     ftruncate, futimens, linkat, mkdirat, openat, symlinkat, unlinkat, utimensat,
 };
 
+use super::flush::Flushing;
+use super::large::is_large;
 use super::{Damaged, Restore, Restored};
 use crate::capture::{Progress, path_of};
 use crate::content::Content;
@@ -34,10 +36,10 @@ const MAX_HELD: u64 = 1024 * 1024 * 1024;
 pub(super) const ALONE: &str = "it";
 
 /// A file to make.
-struct ToMake {
-    path: Vec<u8>,
-    content: Content,
-    meta: Meta,
+pub(super) struct ToMake {
+    pub(super) path: Vec<u8>,
+    pub(super) content: Content,
+    pub(super) meta: Meta,
 }
 
 /// What something is given when its contents are there.
@@ -59,12 +61,22 @@ struct Plan {
     held: u64,
 }
 
+/// How much of it is made.
+#[derive(Default)]
+struct Done {
+    all_files: u64,
+    files: AtomicU64,
+    bytes: AtomicU64,
+    left_out: AtomicU64,
+}
+
 /// A tree that is being made.
 pub(super) struct Making<'a> {
-    repository: &'a Repository,
+    pub(super) repository: &'a Repository,
     restore: &'a Restore<'a>,
     root: BorrowedFd<'a>,
     left_out: Mutex<Vec<Vec<u8>>>,
+    flushing: Flushing,
 }
 
 impl<'a> Making<'a> {
@@ -73,7 +85,13 @@ impl<'a> Making<'a> {
         restore: &'a Restore<'a>,
         root: BorrowedFd<'a>,
     ) -> Self {
-        Self { repository, restore, root, left_out: Mutex::default() }
+        Self {
+            repository,
+            restore,
+            root,
+            left_out: Mutex::default(),
+            flushing: Flushing::default(),
+        }
     }
 
     /// Makes everything that is in a directory.
@@ -110,7 +128,8 @@ impl<'a> Making<'a> {
     }
 
     fn make(&self, plan: &Plan) -> Result<Restored> {
-        let restored = self.files(&plan.files)?;
+        let made = self.flushing.during(self.root, || self.files(&plan.files));
+        let restored = made.map_err(self.failed("sync", b""))??;
         self.links(plan)?;
         self.settle(&plan.directories)?;
         let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +163,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    fn failed<'p>(
+    pub(super) fn failed<'p>(
         &'p self,
         attempted: &'static str,
         path: &'p [u8],
@@ -234,12 +253,35 @@ impl<'a> Making<'a> {
         Ok(utimensat(at, name, &times(meta.modified), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Makes every file, by several threads.
+    pub(super) fn threads(&self) -> usize {
+        self.restore.threads.max(1)
+    }
+
+    /// Makes every file: small ones several at a time, large ones one after the other.
     fn files(&self, files: &[ToMake]) -> Result<Restored> {
+        let done = Done { all_files: files.len() as u64, ..Done::default() };
+        let (large, small): (Vec<&ToMake>, Vec<&ToMake>) =
+            files.iter().partition(|file| is_large(file.content));
+        self.small_files(&small, &done)?;
+        for file in large {
+            let tell = |bytes| self.tell(&done, 0, bytes);
+            let made = self.create(file, &mut None);
+            let made = made.and_then(|made| {
+                self.large(file, &made, &tell)?;
+                self.finish(file, &made)
+            });
+            self.note(file, made, &done)?;
+        }
+        Ok(Restored {
+            files: done.files.into_inner() - done.left_out.into_inner(),
+            bytes: done.bytes.into_inner(),
+            left_out: Vec::new(),
+        })
+    }
+
+    fn small_files(&self, files: &[&ToMake], done: &Done) -> Result<()> {
         let next = AtomicUsize::new(0);
-        let (count, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         let failure = Mutex::new(None);
-        let left_out = AtomicU64::new(0);
         let work = || -> Result<()> {
             let mut chunks = Chunks::of(self.repository);
             let mut last: Option<(Vec<u8>, OwnedFd)> = None;
@@ -250,22 +292,8 @@ impl<'a> Making<'a> {
                     return Ok(());
                 }
                 for file in run {
-                    let mut size = file.content.size;
-                    if let Err(error) = self.file(file, &mut chunks, &mut last) {
-                        self.leave_out(&file.path, error)?;
-                        self.remove(&file.path).map_err(self.failed("remove", &file.path))?;
-                        left_out.fetch_add(1, Ordering::Relaxed);
-                        size = 0;
-                    }
-                    let files_done = count.fetch_add(1, Ordering::Relaxed) + 1;
-                    let progress = Progress {
-                        files: files_done,
-                        all_files: files.len() as u64,
-                        bytes: bytes.fetch_add(size, Ordering::Relaxed) + size,
-                    };
-                    if !(self.restore.progress)(progress) {
-                        return Err(SnapshotError::Cancelled);
-                    }
+                    let made = self.file(file, &mut chunks, &mut last);
+                    self.note(file, made, done)?;
                 }
             }
         };
@@ -277,28 +305,39 @@ impl<'a> Making<'a> {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..self.restore.threads.max(1) {
+            for _ in 1..self.threads() {
                 scope.spawn(run);
             }
             run();
         });
-        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(error) => Err(error),
-            None => Ok(Restored {
-                files: count.into_inner() - left_out.into_inner(),
-                bytes: bytes.into_inner(),
-                left_out: Vec::new(),
-            }),
-        }
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    /// Makes a file. The directory of the last one is kept open: the next one is mostly in it too.
-    fn file(
-        &self,
-        file: &ToMake,
-        chunks: &mut Chunks<'_>,
-        last: &mut Option<(Vec<u8>, OwnedFd)>,
-    ) -> Result<()> {
+    /// Takes note of what came of a file. One that is damaged is removed, if it is to be left out.
+    fn note(&self, file: &ToMake, made: Result<()>, done: &Done) -> Result<()> {
+        let mut size = if is_large(file.content) { 0 } else { file.content.size };
+        if let Err(error) = made {
+            self.leave_out(&file.path, error)?;
+            self.remove(&file.path).map_err(self.failed("remove", &file.path))?;
+            done.left_out.fetch_add(1, Ordering::Relaxed);
+            size = 0;
+        }
+        self.tell(done, 1, size)
+    }
+
+    /// Says how far it is.
+    fn tell(&self, done: &Done, files: u64, bytes: u64) -> Result<()> {
+        self.flushing.add(bytes);
+        let progress = Progress {
+            files: done.files.fetch_add(files, Ordering::Relaxed) + files,
+            all_files: done.all_files,
+            bytes: done.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes,
+        };
+        if (self.restore.progress)(progress) { Ok(()) } else { Err(SnapshotError::Cancelled) }
+    }
+
+    /// Begins a file. The directory of the last one is kept open: the next one is mostly in it too.
+    fn create(&self, file: &ToMake, last: &mut Option<(Vec<u8>, OwnedFd)>) -> Result<File> {
         let failed = self.failed("write", &file.path);
         let (parent, name) = split(&file.path);
         if last.as_ref().is_none_or(|(path, _)| path != parent) {
@@ -309,7 +348,17 @@ impl<'a> Making<'a> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(directory, name, flags, Mode::from_raw_mode(0o600));
-        let mut made = File::from(opened.map_err(|error| failed(error.into()))?);
+        Ok(opened.map_err(|error| failed(error.into()))?.into())
+    }
+
+    fn file(
+        &self,
+        file: &ToMake,
+        chunks: &mut Chunks<'_>,
+        last: &mut Option<(Vec<u8>, OwnedFd)>,
+    ) -> Result<()> {
+        let failed = self.failed("write", &file.path);
+        let mut made = self.create(file, last)?;
         let (mut at, mut holes) = (0, false);
         chunks.each(ChunkKind::Data, file.content, &mut |part| {
             match part {
@@ -332,7 +381,13 @@ impl<'a> Making<'a> {
         if holes {
             ftruncate(&made, at).map_err(|error| failed(error.into()))?;
         }
-        settle(made.as_fd(), &file.meta, self.restore.owner).map_err(failed)
+        self.finish(file, &made)
+    }
+
+    /// Gives a file what it had beside its bytes.
+    fn finish(&self, file: &ToMake, made: &File) -> Result<()> {
+        let settled = settle(made.as_fd(), &file.meta, self.restore.owner);
+        settled.map_err(self.failed("write", &file.path))
     }
 
     /// Removes what was made of a file.

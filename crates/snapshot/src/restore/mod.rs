@@ -4,6 +4,8 @@
 //! place where it is to appear, each name in a directory that was opened without following anything;
 //! every chunk is compared with its id. When all of it is durable, the directory is given its name.
 
+mod flush;
+mod large;
 mod make;
 
 use std::ffi::OsStr;
