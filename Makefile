@@ -69,9 +69,22 @@ schemathesis: ## Sends the server all that its OpenAPI document allows, for SECO
 	ASH_SCHEMATHESIS_SECONDS=$(SECONDS) ASH_SCHEMATHESIS_SEED=$(or $(SEED),$(shell date +%s)) \
 	  cargo test -p ash-server --test it schemathesis_finds -- --nocapture
 
-fuzz: ## Throws bytes at the frame decoder for SECONDS=n (needs a C++ compiler)
-	cd crates/protocol/fuzz && mkdir -p corpus && RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(FUZZ_FLAGS)" \
-	  cargo run --release --target $$(rustc -vV | sed -n 's/host: //p') --bin decoder -- \
-	  -max_total_time=$(SECONDS) corpus
+# Seeds are kept as text. What the fuzzer finds stays below target/.
+fuzz: ## Throws bytes at the decoders for SECONDS=n each (needs a C++ compiler)
+	$(call fuzz,protocol,decoder)
+	$(call fuzz,snapshot,manifest)
+	$(call fuzz,snapshot,pack)
+
+define fuzz
+	mkdir -p target/fuzz/corpus/$(2)
+	python3 -c 'import pathlib, sys; [(pathlib.Path(sys.argv[2]) / seed.stem).write_bytes( \
+	  bytes.fromhex(seed.read_text())) for seed in pathlib.Path(sys.argv[1]).glob("*.hex")]' \
+	  crates/$(1)/fuzz/corpus/$(2) target/fuzz/corpus/$(2)
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(FUZZ_FLAGS)" cargo run --quiet --release \
+	  --manifest-path crates/$(1)/fuzz/Cargo.toml --target-dir target/fuzz \
+	  --target $$(rustc -vV | sed -n 's/host: //p') --bin $(2) -- \
+	  -max_total_time=$(SECONDS) -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 \
+	  -artifact_prefix=target/fuzz/$(2)- target/fuzz/corpus/$(2)
+endef
 
 ci: check test ## Exactly what CI runs

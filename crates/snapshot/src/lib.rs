@@ -19,6 +19,8 @@ mod capture;
 mod codec;
 mod content;
 mod cut;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod decoders;
 mod error;
 mod file;
 mod gc;
