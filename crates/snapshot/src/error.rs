@@ -68,6 +68,21 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
+    /// Whether it is worth trying again.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Store { source, .. } => crate::objects::is_transient(source),
+            Self::Collected => true,
+            Self::Tree { .. }
+            | Self::Damaged { .. }
+            | Self::Missing(_)
+            | Self::Format(_)
+            | Self::Exists(_)
+            | Self::TooMuch { .. }
+            | Self::Cancelled => false,
+        }
+    }
+
     pub(crate) fn damaged(object: impl ToString) -> impl FnOnce(Malformed) -> Self {
         let object = object.to_string();
         move |source| Self::Damaged { object, source }

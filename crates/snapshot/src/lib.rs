@@ -5,7 +5,7 @@
 //!
 //! | part | job |
 //! |---|---|
-//! | [`objects`] | a flat set of objects that never change: a directory, memory |
+//! | [`objects`] | a flat set of objects that never change: a directory, a server, memory |
 //! | `repository`, `pack`, `writer` | chunks in packs, found by their hash |
 //! | `cut`, `content`, `tree` | from files and directories to chunks |
 //! | `scan`, `state` | what is there, and what of it is as it was |

@@ -107,6 +107,13 @@ impl FrameBuilder {
     }
 }
 
+/// How long the end of a pack with so many frames and chunks is at most.
+pub(crate) fn longest_end(frames: usize, chunks: usize) -> u64 {
+    // Numbers take five bytes at most, and what cannot be compressed gets a little longer.
+    let index = 16 + 5 + frames * (5 + 5 + 1 + 32 + 5) + chunks * (1 + 5 + 32);
+    (index + index / 128 + 1024 + FOOTER) as u64
+}
+
 /// The end of a pack: its index and its footer; and its id. No two packs have the same, also if the same is
 /// in them: so one that is put is never taken for one that is damaged or about to be removed.
 pub(crate) fn end_of(frames: &[FrameIndex], offset: u64) -> (Vec<u8>, Id) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::content::{Content, Item, decode_list};
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
-use crate::objects::{Listed, Objects, Put};
+use crate::objects::{Listed, Objects, Put, probe};
 use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK};
 use crate::tree;
 
@@ -116,6 +116,7 @@ impl Repository {
         let format = match objects.get(FORMAT_NAME, 1024) {
             Ok(format) => format,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                try_out(&*objects)?;
                 let put = objects.put(FORMAT_NAME, FORMAT);
                 match put.map_err(SnapshotError::store("put", FORMAT_NAME))? {
                     Put::Created => FORMAT.to_owned(),
@@ -131,6 +132,7 @@ impl Repository {
             let says = String::from_utf8_lossy(&format).trim().to_owned();
             return Err(SnapshotError::Format(format!("it says {says:?}")));
         }
+        check_again(&*objects)?;
         Ok(Self(Arc::new(Inner { objects, grace, index: Mutex::default() })))
     }
 
@@ -270,6 +272,26 @@ impl Repository {
         let index = self.index();
         let pack = &index.packs[place.pack as usize];
         (pack.id, pack.frames[place.frame as usize].clone())
+    }
+}
+
+/// Refuses a server that does not do what is relied on.
+fn try_out(objects: &dyn Objects) -> Result<()> {
+    let Some(server) = objects.to_probe() else { return Ok(()) };
+    probe(server).map_err(|unfit| SnapshotError::store("use", "the store")(io::Error::other(unfit)))
+}
+
+/// Refuses a server that has come to overwrite what is there since it was tried out. What is put is there
+/// already, so it does no harm.
+fn check_again(objects: &dyn Objects) -> Result<()> {
+    let Some(server) = objects.to_probe() else { return Ok(()) };
+    match server.put(FORMAT_NAME, FORMAT) {
+        Ok(Put::Existed) => Ok(()),
+        // Or its first answer was lost: it has to be looked at.
+        Ok(Put::Created) => try_out(objects),
+        // Whoever may only read overwrites nothing.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(SnapshotError::store("put", FORMAT_NAME)(error)),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::content::Content;
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::gc;
 use crate::id::Id;
-use crate::objects::Put;
+use crate::objects::{Put, is_transient};
 use crate::repository::Repository;
 use crate::scan::Skipped;
 
@@ -228,6 +228,10 @@ impl Repository {
             Ok(record) => record,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(SnapshotError::Missing(format!("the snapshot {id}")));
+            }
+            // It is there and may be read later: to forget it now would say that nobody relies on it.
+            Err(error) if is_transient(&error) => {
+                return Err(SnapshotError::store("read", name)(error));
             }
             // What cannot be read is relied on by nobody.
             Err(_) => Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::content::{Content, Item, MAX_CHUNK, MAX_ITEMS, encode_list};
@@ -10,7 +10,9 @@ use crate::cut::{self, BLOCK, MIDDLING, ONE_CHUNK};
 use crate::error::{Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::objects::{NewObject, Put};
-use crate::pack::{BEGIN, Frame, FrameBuilder, FrameIndex, PACK_BYTES, PACK_CHUNKS, end_of};
+use crate::pack::{
+    BEGIN, Frame, FrameBuilder, FrameIndex, PACK_BYTES, PACK_CHUNKS, end_of, longest_end,
+};
 use crate::repository::{Repository, pack_name};
 
 /// What was added to a repository.
@@ -72,6 +74,14 @@ struct OpenPack<'a> {
     added: Added,
 }
 
+impl OpenPack<'_> {
+    /// How long it is at most when it is sealed after this frame.
+    fn length_with(&self, frame: &Frame<'_>) -> u64 {
+        let chunks = self.chunks + frame.index.chunks.len();
+        self.length + frame.bytes.len() as u64 + longest_end(self.frames.len() + 1, chunks)
+    }
+}
+
 impl<'a> Writer<'a> {
     pub(crate) fn to(repository: &'a Repository, refused: HashSet<Id>) -> Self {
         let (relied_on, ours, pack) = (Mutex::default(), Mutex::default(), Mutex::default());
@@ -90,7 +100,11 @@ impl<'a> Writer<'a> {
     /// Writes a frame.
     pub(crate) fn write(&self, frame: Frame<'_>) -> Result<()> {
         let failed = |attempted| SnapshotError::store(attempted, "a new pack");
-        let mut open = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = self.repository.objects().max_object();
+        let mut open = self.lock();
+        while open.object.is_some() && open.length_with(&frame) > most {
+            open = self.seal_aside(open)?;
+        }
         let pack = &mut *open;
         let object = match &mut pack.object {
             Some(object) => object,
@@ -110,14 +124,27 @@ impl<'a> Writer<'a> {
         if pack.length < PACK_BYTES && pack.chunks < PACK_CHUNKS {
             return Ok(());
         }
-        // The others go on with the next one, while this one is made durable.
-        let mut full = std::mem::take(pack);
+        self.seal_aside(open)?;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenPack<'a>> {
+        self.pack.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a pack. The others go on with the next one, while this one is made durable.
+    fn seal_aside<'s>(
+        &'s self,
+        mut open: MutexGuard<'s, OpenPack<'a>>,
+    ) -> Result<MutexGuard<'s, OpenPack<'a>>> {
+        let mut full = std::mem::take(&mut *open);
         drop(open);
         let sealed = self.seal(&mut full);
-        let mut open = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.lock();
         open.added.new_bytes += full.added.new_bytes;
         open.added.stored_bytes += full.added.stored_bytes;
-        sealed
+        sealed?;
+        Ok(open)
     }
 
     /// Ends a pack: from now on it is there.
@@ -143,7 +170,7 @@ impl<'a> Writer<'a> {
 
     /// Makes everything durable that was written; also returns the packs that chunks are in.
     pub(crate) fn finish(self) -> Result<(Added, HashSet<Id>)> {
-        let mut pack = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pack = self.lock();
         self.seal(&mut pack)?;
         let mut relied_on = self.relied_on.lock().unwrap_or_else(PoisonError::into_inner);
         Ok((pack.added, std::mem::take(&mut relied_on)))
@@ -270,5 +297,72 @@ mod test {
             repository.read_index(id, listed.size).unwrap();
         }
         assert!(repository.packs().unwrap().len() > 1);
+    }
+
+    /// Objects in memory that may not be long.
+    struct Short(MemoryObjects, u64);
+
+    impl crate::objects::Objects for Short {
+        fn put(&self, name: &str, bytes: &[u8]) -> std::io::Result<Put> {
+            self.0.put(name, bytes)
+        }
+
+        fn begin(&self) -> std::io::Result<Box<dyn NewObject + '_>> {
+            self.0.begin()
+        }
+
+        fn get(&self, name: &str, most: u64) -> std::io::Result<Vec<u8>> {
+            self.0.get(name, most)
+        }
+
+        fn get_range(&self, name: &str, offset: u64, length: u64) -> std::io::Result<Vec<u8>> {
+            self.0.get_range(name, offset, length)
+        }
+
+        fn get_end(&self, name: &str, length: u64) -> std::io::Result<(Vec<u8>, u64)> {
+            self.0.get_end(name, length)
+        }
+
+        fn list(&self, prefix: &str) -> std::io::Result<Vec<crate::objects::Listed>> {
+            self.0.list(prefix)
+        }
+
+        fn delete(&self, name: &str) -> std::io::Result<()> {
+            self.0.delete(name)
+        }
+
+        fn clear(&self, age: std::time::Duration) -> std::io::Result<()> {
+            self.0.clear(age)
+        }
+
+        fn max_object(&self) -> u64 {
+            self.1
+        }
+    }
+
+    #[test]
+    fn no_pack_is_longer_than_the_store_can_take() {
+        // Frames hold up to half a megabyte, and a list of small chunks is not to be compressed.
+        for (most, chunk) in [(600_000, 4096), (1 << 20, 70_000), (3 << 20, 3)] {
+            let short = Short(MemoryObjects::default(), most);
+            let repository = Repository::open(Box::new(short)).unwrap();
+            let writer = Writer::to(&repository, HashSet::new());
+            let mut cutter = Cutter::of(&writer);
+            let mut noise = blake3::Hasher::new().update(b"noise").finalize_xof();
+            let mut bytes = vec![0; chunk];
+            for _ in 0..(2 * most / chunk as u64).min(200_000) {
+                noise.fill(&mut bytes);
+                cutter.whole(ChunkKind::Data, &bytes).unwrap();
+            }
+            cutter.flush().unwrap();
+            drop(cutter);
+            writer.finish().unwrap();
+            let packs = repository.packs().unwrap();
+            assert!(packs.len() > 1);
+            for (id, listed) in packs {
+                assert!(listed.size <= most, "{} of {most}", listed.size);
+                repository.read_index(id, listed.size).unwrap();
+            }
+        }
     }
 }

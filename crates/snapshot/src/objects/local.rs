@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Listed, NewObject, Objects, Put, too_long};
+use super::{Listed, NewObject, Objects, Put, check_name, too_long};
 
 /// Where objects lie before they have their names.
 const ASIDE: &str = "tmp";
@@ -30,15 +30,8 @@ impl LocalObjects {
     }
 
     fn path(&self, name: &str) -> io::Result<PathBuf> {
-        let fine = |part: &str| {
-            let known =
-                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-            !part.is_empty() && !part.starts_with('.') && part.bytes().all(known)
-        };
-        if name.split('/').all(fine) {
-            return Ok(self.root.join(name));
-        }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no object's name")))
+        check_name(name)?;
+        Ok(self.root.join(name))
     }
 
     fn list_into(&self, directory: &Path, prefix: &str, found: &mut Vec<Listed>) -> io::Result<()> {

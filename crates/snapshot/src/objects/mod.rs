@@ -3,14 +3,24 @@
 //! What is put is durable when the call returns, under its name as a whole or not at all. Calls
 //! block; they are made from threads that may.
 
+mod answer;
+mod cached;
 mod local;
 mod memory;
+mod place;
+mod probe;
+mod remote;
 
 use std::io;
 use std::time::Duration;
 
+pub use answer::is_transient;
+pub use cached::CachedObjects;
 pub use local::LocalObjects;
 pub use memory::MemoryObjects;
+pub use place::{GoogleCredentials, Options, Secret, is_remote, open};
+pub use probe::{Unfit, probe};
+pub use remote::{Limits, RemoteObjects};
 
 /// What became of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +67,16 @@ pub trait Objects: Send + Sync {
 
     /// Removes what processes that died left of objects that they had begun, and is older than `age`.
     fn clear(&self, age: Duration) -> io::Result<()>;
+
+    /// How long an object may be that is put: packs are made no longer.
+    fn max_object(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// What has to be tried out before it is relied on: a server, which may not do what it is asked.
+    fn to_probe(&self) -> Option<&dyn Objects> {
+        None
+    }
 }
 
 /// An object that is being written. Dropped unfinished, it never was.
@@ -73,5 +93,14 @@ fn too_long(name: &str, most: u64) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{name} has more than {most} bytes"))
 }
 
-#[cfg(test)]
-mod test;
+/// Refuses what is no object's name.
+fn check_name(name: &str) -> io::Result<()> {
+    let fine = |part: &str| {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        !part.is_empty() && !part.starts_with('.') && part.bytes().all(known)
+    };
+    if name.split('/').all(fine) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no object's name")))
+}
