@@ -343,14 +343,14 @@ mod test {
     #[test]
     fn no_pack_is_longer_than_the_store_can_take() {
         // Frames hold up to half a megabyte, and a list of small chunks is not to be compressed.
-        for (most, chunk) in [(600_000, 4096), (1 << 20, 70_000), (3 << 20, 3)] {
+        for (most, chunk) in [(600_000, 4096), (1 << 20, 70_000), (8 << 20, 3)] {
             let short = Short(MemoryObjects::default(), most);
             let repository = Repository::open(Box::new(short)).unwrap();
             let writer = Writer::to(&repository, HashSet::new());
             let mut cutter = Cutter::of(&writer);
             let mut noise = blake3::Hasher::new().update(b"noise").finalize_xof();
             let mut bytes = vec![0; chunk];
-            for _ in 0..(2 * most / chunk as u64).min(200_000) {
+            for _ in 0..(2 * most / chunk as u64).min(400_000) {
                 noise.fill(&mut bytes);
                 cutter.whole(ChunkKind::Data, &bytes).unwrap();
             }

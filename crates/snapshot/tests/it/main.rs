@@ -2,12 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is tests, also what is no test function")]
 
+mod cache;
 mod collections;
 mod compare;
 mod crashes;
 mod damage;
 mod kinds;
 mod looks;
+mod moto;
+mod objects;
+mod remote;
+mod server;
 mod states;
 mod stores;
 mod trees;
