@@ -66,6 +66,12 @@ pub(super) enum Mistake {
     /// Something named on it does not exist.
     #[error("{0}")]
     NotFound(String),
+    /// What it names does not answer.
+    #[error("{0}")]
+    Unreachable(String),
+    /// What it names does not let us in.
+    #[error("{0}")]
+    Unauthorized(String),
     /// Ctrl-C at a prompt.
     #[error("nothing was done")]
     CtrlC,
@@ -77,6 +83,8 @@ pub(super) fn of(error: &anyhow::Error) -> Exit {
         return match mistake {
             Mistake::Usage(_) => Exit::Usage,
             Mistake::NotFound(_) => Exit::NotFound,
+            Mistake::Unreachable(_) => Exit::Unreachable,
+            Mistake::Unauthorized(_) => Exit::Unauthorized,
             Mistake::CtrlC => Exit::CtrlC,
         };
     }

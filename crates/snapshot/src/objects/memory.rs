@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Listed, NewObject, Objects, Put, too_long};
+use super::{Listed, NewObject, Objects, Put, check_name, too_long};
 use crate::gc::now;
 
 /// Objects that are gone with the process.
@@ -24,6 +24,7 @@ impl MemoryObjects {
 
 impl Objects for MemoryObjects {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<Put> {
+        check_name(name)?;
         let mut objects = self.objects();
         if objects.contains_key(name) {
             return Ok(Put::Existed);

@@ -4,6 +4,7 @@ mod look;
 mod store;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use super::exit::{Exit, Mistake};
 use super::format::{bytes, things};
 use super::live::{Live, TICK};
 use super::output::{Screen, note, plain, print};
-use store::Store;
+use store::{Cache, Store, Where};
 
 /// What a directory is called in the snapshots of this command.
 const ROOT: &str = "workspace";
@@ -109,36 +110,30 @@ enum Command {
     },
 }
 
-/// Where snapshots are.
-#[derive(Debug, clap::Args)]
-struct Where {
-    /// The directory of the store
-    #[arg(long, value_name = "DIR")]
-    store: String,
-}
-
 pub(super) fn run(args: Args, env: &BTreeMap<String, String>, json: bool) -> anyhow::Result<Exit> {
     let screen = Screen::of(json, env);
+    let open = |store: &Where| Store::open(store, env, Cache::Used);
     match args.command {
         Command::Capture { dir, store, label, exclude } => {
-            let store = Store::make(&store.store)?;
+            let store = Store::make(&store, env)?;
             capture(&screen, &store, &dir, label.as_deref(), &exclude)
         }
-        Command::List { store } => look::list(&screen, &Store::open(&store.store)?),
+        Command::List { store } => look::list(&screen, &open(&store)?),
         Command::Show { snapshot, store } => {
-            look::show(&screen, &Store::open(&store.store)?, &snapshot)
+            look::show(&screen, &open(&store)?, &snapshot)
         }
         Command::Diff { before, after, store } => {
-            look::diff(&screen, &Store::open(&store.store)?, &before, &after)
+            look::diff(&screen, &open(&store)?, &before, &after)
         }
         Command::Restore { snapshot, target, store, path, leave_out_damaged } => {
             let damaged = if leave_out_damaged { Damaged::LeaveOut } else { Damaged::Refuse };
-            let store = Store::open(&store.store)?;
+            let store = open(&store)?;
             restore(&screen, &store, &snapshot, &target, path.as_deref(), damaged)
         }
-        Command::Verify { store } => verify(&screen, &Store::open(&store.store)?),
+        // What is in the store is verified, not what is kept of it here.
+        Command::Verify { store } => verify(&screen, &Store::open(&store, env, Cache::Passed)?),
         Command::Forget { snapshot, store } => {
-            let store = Store::open(&store.store)?;
+            let store = open(&store)?;
             let id = store.find(&snapshot)?.id;
             store.repository.forget(id).map_err(of)?;
             if screen.json {
@@ -148,7 +143,7 @@ pub(super) fn run(args: Args, env: &BTreeMap<String, String>, json: bool) -> any
         }
         Command::Gc { store, keep_last, alone } => {
             let others = if alone { Others::AreAway } else { Others::MayCapture };
-            gc(&screen, &Store::open(&store.store)?, keep_last, others)
+            gc(&screen, &open(&store)?, keep_last, others)
         }
     }
 }
@@ -163,13 +158,38 @@ fn of(error: SnapshotError) -> anyhow::Error {
         error @ SnapshotError::Damaged { .. } => anyhow::Error::from(error).context(Hint(
             "ash snapshot verify names what is damaged; restore --leave-out-damaged leaves it out",
         )),
+        SnapshotError::Store { .. } => of_store(error),
         error @ (SnapshotError::Tree { .. }
-        | SnapshotError::Store { .. }
         | SnapshotError::Format(_)
         | SnapshotError::TooMuch { .. }
         | SnapshotError::Collected
         | SnapshotError::Cancelled) => error.into(),
     }
+}
+
+/// An error of a store, with what to do about it.
+fn of_store(error: SnapshotError) -> anyhow::Error {
+    let SnapshotError::Store { source, .. } = &error else { return error.into() };
+    let kind = source.kind();
+    // Those of a directory have nothing in them.
+    let is_answer = source.get_ref().is_some();
+    let error = match kind {
+        ErrorKind::NotConnected | ErrorKind::TimedOut | ErrorKind::ResourceBusy => {
+            let what = Mistake::Unreachable("the store does not answer".to_owned());
+            return anyhow::Error::from(error).context(what).context(Hint(
+                "try again; --endpoint or AWS_ENDPOINT_URL says where a server is that is not Amazon's",
+            ));
+        }
+        ErrorKind::PermissionDenied if is_answer => {
+            let what = Mistake::Unauthorized("the store refuses".to_owned());
+            return anyhow::Error::from(error).context(what).context(Hint(
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or GOOGLE_APPLICATION_CREDENTIALS, say \
+                 who asks",
+            ));
+        }
+        _ => error,
+    };
+    error.into()
 }
 
 /// How many threads work.
@@ -231,7 +251,7 @@ fn capture(
     // A store in the directory does not capture itself.
     excluded.extend(store.inside(&real)?);
     let saved = store.state_of(&real);
-    let mut state = ash_snapshot::State::load(&saved);
+    let mut state = saved.as_deref().map(ash_snapshot::State::load).unwrap_or_default();
     let telling = Telling::new(screen, "capturing", "file");
     let roots = [Root { name: ROOT, path: dir, excluded: &excluded }];
     let capture = Capture {
@@ -245,11 +265,11 @@ fn capture(
     let captured = store.repository.capture(&capture, &mut state);
     telling.end();
     let captured = captured.map_err(of)?;
-    if let Err(error) = state.save(&saved) {
-        note(&format!(
-            "warning: the next capture reads everything again: {}: {error}",
-            saved.display()
-        ));
+    if let Some(saved) = saved
+        && let Err(error) = store.make_states().and_then(|()| state.save(&saved))
+    {
+        let saved = saved.display();
+        note(&format!("warning: the next capture reads everything again: {saved}: {error}"));
     }
     let (snapshot, took, total) = (captured.snapshot, captured.took, begin.elapsed());
     if screen.json {

@@ -1,32 +1,124 @@
 //! The store that a command line names, and what is found in it.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ash_snapshot::objects::LocalObjects;
+use ash_snapshot::objects::{
+    self, CachedObjects, GoogleCredentials, Limits, Objects, Options, Secret,
+};
 use ash_snapshot::{Id, Repository, Snapshot, SnapshotId, Tree};
 
 use super::of;
 use crate::cli::Hint;
 use crate::cli::exit::Mistake;
 
-/// What is remembered of directories, below the store.
+/// What is remembered of directories, below the store or the cache.
 const STATES: &str = "state";
 
-/// A store on this machine.
+/// What is kept of a remote store, below the cache, and how much of it.
+const OBJECTS: &str = "objects";
+const CACHE_BYTES: u64 = 5 * 1024 * 1024 * 1024;
+
+/// Where snapshots are.
+#[derive(Debug, clap::Args)]
+pub(super) struct Where {
+    /// The store: a directory, s3://bucket/prefix or gs://bucket/prefix
+    #[arg(long, value_name = "DIR|URL")]
+    store: String,
+    /// Where the server is, if it is not Amazon's or Google's [AWS_ENDPOINT_URL]
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// The region of an S3 bucket [AWS_REGION]
+    #[arg(long)]
+    region: Option<String>,
+    /// A directory that keeps what was read of a remote store, up to 5 GB
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Speak to an endpoint on another machine without TLS: everybody between can read along
+    #[arg(long)]
+    allow_http: bool,
+}
+
+/// Whether what is read may come from the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cache {
+    /// It may.
+    Used,
+    /// What is in the store is to be seen.
+    Passed,
+}
+
+impl Where {
+    /// How the store is reached.
+    fn options(&self, env: &BTreeMap<String, String>) -> Options {
+        let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).cloned();
+        let is_s3 = self.store.starts_with("s3://");
+        let amazon = |name: &str| set(name).filter(|_| is_s3);
+        Options {
+            endpoint: self
+                .endpoint
+                .clone()
+                .or_else(|| amazon("AWS_ENDPOINT_URL_S3"))
+                .or_else(|| amazon("AWS_ENDPOINT_URL")),
+            region: self
+                .region
+                .clone()
+                .or_else(|| set("AWS_REGION"))
+                .or_else(|| set("AWS_DEFAULT_REGION")),
+            access_key: set("AWS_ACCESS_KEY_ID"),
+            secret_key: set("AWS_SECRET_ACCESS_KEY").map(Secret::new),
+            session_token: set("AWS_SESSION_TOKEN").map(Secret::new),
+            google: set("GOOGLE_APPLICATION_CREDENTIALS")
+                .map_or(GoogleCredentials::Machine, |path| GoogleCredentials::File(path.into())),
+            allow_http: self.allow_http,
+            limits: Limits::default(),
+        }
+    }
+
+    /// The directory, if it is one.
+    fn local(&self) -> anyhow::Result<Option<PathBuf>> {
+        let name = &self.store;
+        if objects::is_remote(name) {
+            return Ok(None);
+        }
+        if self.cache.is_some() || self.endpoint.is_some() || self.region.is_some() {
+            let wrong = format!("{name} is a directory: it has no cache, endpoint or region");
+            return Err(Mistake::Usage(wrong).into());
+        }
+        match name.split_once("://") {
+            Some(("file", path)) if path.starts_with('/') => Ok(Some(PathBuf::from(path))),
+            Some((scheme, _)) => {
+                let wrong = format!("a store at {scheme}:// is not known");
+                Err(anyhow::Error::from(Mistake::Usage(wrong))
+                    .context(Hint("a store is a directory, s3://bucket/prefix or gs://bucket/prefix")))
+            }
+            None => Ok(Some(PathBuf::from(name))),
+        }
+    }
+}
+
+/// A store, and what this machine remembers beside it.
 pub(super) struct Store {
-    root: PathBuf,
+    /// What is not captured: a directory of our own.
+    own: Option<PathBuf>,
+    /// Where what is remembered of directories is saved, if anywhere.
+    states: Option<PathBuf>,
+    /// What tells this store from others.
+    scope: String,
     pub(super) repository: Repository,
 }
 
 impl Store {
     /// A store that is there, or a new one where nothing is.
-    pub(super) fn make(name: &str) -> anyhow::Result<Self> {
-        let root = local(name)?;
-        let is_empty = match std::fs::read_dir(root) {
+    pub(super) fn make(place: &Where, env: &BTreeMap<String, String>) -> anyhow::Result<Self> {
+        let name = &place.store;
+        let Some(root) = place.local()? else { return Self::remote(place, env, Cache::Used, false) };
+        let is_empty = match std::fs::read_dir(&root) {
             Ok(mut entries) => entries.next().is_none(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
             Err(error) => {
                 return Err(error).with_context(|| format!("could not open the store {name}"));
             }
@@ -36,37 +128,89 @@ impl Store {
             return Err(anyhow::Error::from(Mistake::Usage(wrong))
                 .context(Hint("name an empty directory, or one that is not there yet")));
         }
-        Self::at(root, name)
+        Self::directory(root, name)
     }
 
     /// A store that is there.
-    pub(super) fn open(name: &str) -> anyhow::Result<Self> {
-        let root = local(name)?;
+    pub(super) fn open(
+        place: &Where,
+        env: &BTreeMap<String, String>,
+        cache: Cache,
+    ) -> anyhow::Result<Self> {
+        let Some(root) = place.local()? else { return Self::remote(place, env, cache, true) };
         if !root.join("format").is_file() {
-            return Err(
-                Mistake::NotFound(format!("there is no store of snapshots at {name}")).into()
-            );
+            return Err(no_store(&place.store));
         }
-        Self::at(root, name)
+        Self::directory(root, &place.store)
     }
 
-    fn at(root: &Path, name: &str) -> anyhow::Result<Self> {
+    fn directory(root: PathBuf, name: &str) -> anyhow::Result<Self> {
         let failed = || format!("could not open the store {name}");
-        let objects = LocalObjects::open(root).with_context(failed)?;
+        let objects = objects::LocalObjects::open(&root).with_context(failed)?;
         let repository = Repository::open(Box::new(objects)).with_context(failed)?;
-        std::fs::create_dir_all(root.join(STATES)).with_context(failed)?;
-        Ok(Self { root: root.to_owned(), repository })
+        let states = root.join(STATES);
+        std::fs::create_dir_all(&states).with_context(failed)?;
+        Ok(Self { own: Some(root), states: Some(states), scope: String::new(), repository })
+    }
+
+    fn remote(
+        place: &Where,
+        env: &BTreeMap<String, String>,
+        cache: Cache,
+        must_be_there: bool,
+    ) -> anyhow::Result<Self> {
+        let name = &place.store;
+        let options = place.options(env);
+        let objects = objects::open(name, &options).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => Mistake::Usage(error.to_string()).into(),
+            _ => anyhow::Error::from(error).context(format!("could not open the store {name}")),
+        })?;
+        if must_be_there {
+            match objects.get("format", 1024) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_store(name)),
+                // Whatever else is wrong is said by whoever opens it.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let endpoint = options.endpoint.as_deref().unwrap_or_default();
+        let scope = format!("{} {endpoint}", name.trim_end_matches('/'));
+        let objects: Box<dyn Objects> = match (&place.cache, cache) {
+            (Some(dir), Cache::Used) => {
+                let kept = dir.join(OBJECTS);
+                let cached = CachedObjects::open(objects, &scope, &kept, CACHE_BYTES);
+                Box::new(cached.with_context(|| format!("could not use {}", dir.display()))?)
+            }
+            (Some(_), Cache::Passed) | (None, _) => objects,
+        };
+        let repository = Repository::open(objects).map_err(of)?;
+        let set = |name: &str| env.get(name).filter(|value| value.starts_with('/'));
+        let usual = set("XDG_CACHE_HOME").map(PathBuf::from);
+        let usual = usual.or_else(|| Some(Path::new(set("HOME")?).join(".cache")));
+        let states = place.cache.clone().or_else(|| Some(usual?.join("ash/snapshot")));
+        let states = states.map(|states| states.join(STATES));
+        Ok(Self { own: place.cache.clone(), states, scope, repository })
     }
 
     /// Where what is remembered of a directory is saved.
-    pub(super) fn state_of(&self, dir: &Path) -> PathBuf {
-        self.root.join(STATES).join(Id::of(bytes_of(dir)).to_string())
+    pub(super) fn state_of(&self, dir: &Path) -> Option<PathBuf> {
+        let mut whose = self.scope.clone().into_bytes();
+        whose.extend_from_slice(bytes_of(dir));
+        Some(self.states.as_ref()?.join(Id::of(&whose).to_string()))
     }
 
-    /// The path of the store from a directory that it is in. The directory itself cannot be captured.
+    /// Makes the place where it is saved.
+    pub(super) fn make_states(&self) -> io::Result<()> {
+        let Some(states) = &self.states else { return Ok(()) };
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(states)
+    }
+
+    /// The path of what is ours from a directory that it is in. The directory itself cannot be captured.
     pub(super) fn inside(&self, dir: &Path) -> anyhow::Result<Option<Vec<u8>>> {
-        let root = self.root.canonicalize().context("could not open the store")?;
-        match root.strip_prefix(dir) {
+        let Some(own) = &self.own else { return Ok(None) };
+        let own = own.canonicalize().context("could not open the store")?;
+        match own.strip_prefix(dir) {
             Ok(path) if path.as_os_str().is_empty() => {
                 Err(Mistake::Usage("the directory is the store itself".to_owned()).into())
             }
@@ -104,13 +248,6 @@ pub(super) fn bytes_of(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// A store that is a directory.
-fn local(name: &str) -> anyhow::Result<&Path> {
-    match name.split_once("://") {
-        Some((scheme, _)) => {
-            let wrong = format!("a store at {scheme}:// cannot be used yet: only a directory can");
-            Err(Mistake::Usage(wrong).into())
-        }
-        None => Ok(Path::new(name)),
-    }
+fn no_store(name: &str) -> anyhow::Error {
+    Mistake::NotFound(format!("there is no store of snapshots at {name}")).into()
 }
