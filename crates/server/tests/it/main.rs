@@ -16,11 +16,14 @@ mod fake;
 mod faults;
 mod kills;
 mod manners;
+#[path = "../../../snapshot/tests/it/moto.rs"]
+mod moto;
 mod prewarmed;
 mod protocol;
 mod record;
 mod reference;
 mod refusals;
+mod remote_snapshots;
 mod sandboxed;
 mod schemathesis;
 mod settings;

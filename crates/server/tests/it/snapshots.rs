@@ -82,10 +82,18 @@ fn a_store_in_the_directory_does_not_capture_itself() {
 #[test]
 fn what_cannot_be_done_is_said_with_its_code() {
     let dir = project();
-    for url in ["s3://bucket/path", "gs://bucket"] {
+    for (url, why) in [
+        ("ftp://host/path", "s3://bucket/prefix"),
+        ("memory:", "a directory"),
+        ("file://elsewhere/path", "this machine"),
+        ("s3://", "not understood"),
+        ("s3://bucket//path", "not understood"),
+    ] {
         let (code, said) = refused(dir.path(), &["capture", "project", "--store", url]);
-        assert_eq!((code, said.contains("only a directory can")), (2, true), "{said}");
+        assert_eq!((code, said.contains(why)), (2, true), "{url}: {said}");
     }
+    let cached = ["list", "--store", "store", "--cache", "cache"];
+    assert_eq!(refused(dir.path(), &cached).0, 2, "a directory has no cache");
     let (code, said) = refused(dir.path(), &["list", "--store", "nowhere"]);
     assert_eq!((code, said.contains("no store of snapshots")), (4, true), "{said}");
     assert!(!dir.path().join("nowhere").exists(), "nothing is made by looking");

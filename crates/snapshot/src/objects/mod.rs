@@ -18,7 +18,7 @@ pub use answer::is_transient;
 pub use cached::CachedObjects;
 pub use local::LocalObjects;
 pub use memory::MemoryObjects;
-pub use place::{GoogleCredentials, Options, Secret, is_remote, open};
+pub use place::{GoogleCredentials, Options, Secret, directory, is_remote, open};
 pub use probe::{Unfit, probe};
 pub use remote::{Limits, RemoteObjects};
 

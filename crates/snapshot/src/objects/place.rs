@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,24 +74,28 @@ pub fn is_remote(url: &str) -> bool {
     url.starts_with("s3://") || url.starts_with("gs://")
 }
 
+/// The directory that `file:///path` or a path names.
+pub fn directory(url: &str) -> io::Result<PathBuf> {
+    match url.split_once("://") {
+        None if url == "memory:" => Err(wrong("memory: is no directory".to_owned())),
+        None => Ok(PathBuf::from(url)),
+        Some(("file", _)) => {
+            let path = Url::parse(url).ok().and_then(|url| url.to_file_path().ok());
+            path.ok_or_else(|| wrong(format!("{url} names no file of this machine")))
+        }
+        Some((scheme, _)) => Err(wrong(format!(
+            "{scheme}:// is no store that is known: s3://, gs:// and file:// are"
+        ))),
+    }
+}
+
 /// The objects at a url: `s3://bucket/prefix`, `gs://bucket/prefix`, `memory:`, `file:///path`, or a path.
 pub fn open(url: &str, options: &Options) -> io::Result<Box<dyn Objects>> {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Ok(Box::new(LocalObjects::open(Path::new(url))?));
-    };
-    match (scheme, rest.strip_prefix("//")) {
-        ("s3", Some(place)) => Ok(Box::new(s3(url, place, options)?)),
-        ("gs", Some(place)) => Ok(Box::new(google(url, place, options)?)),
-        ("memory", _) if rest.is_empty() => Ok(Box::new(MemoryObjects::default())),
-        ("file", Some(_)) => {
-            let path = Url::parse(url).ok().and_then(|url| url.to_file_path().ok());
-            let path = path.ok_or_else(|| wrong(format!("{url} names no file of this machine")))?;
-            Ok(Box::new(LocalObjects::open(&path)?))
-        }
-        (_, Some(_)) => {
-            Err(wrong(format!("{scheme}:// is no store that is known: s3://, gs:// and file:// are")))
-        }
-        (_, None) => Ok(Box::new(LocalObjects::open(Path::new(url))?)),
+    match url.split_once("://") {
+        Some(("s3", place)) => Ok(Box::new(s3(url, place, options)?)),
+        Some(("gs", place)) => Ok(Box::new(google(url, place, options)?)),
+        None if url == "memory:" => Ok(Box::new(MemoryObjects::default())),
+        Some(_) | None => Ok(Box::new(LocalObjects::open(&directory(url)?)?)),
     }
 }
 
@@ -226,8 +230,7 @@ fn google(url: &str, place: &str, options: &Options) -> io::Result<RemoteObjects
         GoogleCredentials::Json(Secret(key)) => builder = builder.with_service_account_key(key),
         GoogleCredentials::Bearer(Secret(token)) => {
             let credential = GcpCredential { bearer: token.clone() };
-            builder =
-                builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
+            builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
         }
     }
     // Why is not said: a part of the key could be in it.
@@ -277,12 +280,14 @@ mod test {
         for here in ["http://127.0.0.1:9000", "http://[::1]:9000/", "http://localhost"] {
             assert!(endpoint(&at(here, false)).is_ok(), "{here}");
         }
-        for elsewhere in ["http://10.0.0.1", "http://localhost.example.org", "http://127.0.0.1.org"] {
+        for elsewhere in ["http://10.0.0.1", "http://localhost.example.org", "http://127.0.0.1.org"]
+        {
             let said = refused("s3://bucket", &at(elsewhere, false));
             assert!(said.contains("https://"), "{said}");
             assert!(endpoint(&at(elsewhere, true)).is_ok());
         }
-        for bad in ["host:9000", "ftp://host", "https://user:hidden@host", "https://h/?key=hidden"] {
+        for bad in ["host:9000", "ftp://host", "https://user:hidden@host", "https://h/?key=hidden"]
+        {
             assert!(!refused("s3://bucket", &at(bad, true)).contains("hidden"), "{bad}");
         }
     }

@@ -55,7 +55,7 @@ fn keeps_what_it_is_given(objects: &dyn Objects) {
     let gone = objects.get("packs/aa/one", 9).unwrap_err();
     assert_eq!(gone.kind(), std::io::ErrorKind::NotFound);
     assert_eq!(objects.get_range("packs/aa/one", 0, 9).unwrap_err().kind(), gone.kind());
-    
+
     assert_eq!(objects.get_end("packs/aa/one", 9).unwrap_err().kind(), gone.kind());
     assert_eq!(objects.put("packs/aa/one", b"again").unwrap(), Put::Created);
     assert_eq!(objects.get("packs/aa/one", 9).unwrap(), b"again");

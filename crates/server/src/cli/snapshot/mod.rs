@@ -119,9 +119,7 @@ pub(super) fn run(args: Args, env: &BTreeMap<String, String>, json: bool) -> any
             capture(&screen, &store, &dir, label.as_deref(), &exclude)
         }
         Command::List { store } => look::list(&screen, &open(&store)?),
-        Command::Show { snapshot, store } => {
-            look::show(&screen, &open(&store)?, &snapshot)
-        }
+        Command::Show { snapshot, store } => look::show(&screen, &open(&store)?, &snapshot),
         Command::Diff { before, after, store } => {
             look::diff(&screen, &open(&store)?, &before, &after)
         }

@@ -51,6 +51,13 @@ pub(super) enum Cache {
     Passed,
 }
 
+/// What becomes of a store that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absent {
+    Made,
+    Refused,
+}
+
 impl Where {
     /// How the store is reached.
     fn options(&self, env: &BTreeMap<String, String>) -> Options {
@@ -88,15 +95,11 @@ impl Where {
             let wrong = format!("{name} is a directory: it has no cache, endpoint or region");
             return Err(Mistake::Usage(wrong).into());
         }
-        match name.split_once("://") {
-            Some(("file", path)) if path.starts_with('/') => Ok(Some(PathBuf::from(path))),
-            Some((scheme, _)) => {
-                let wrong = format!("a store at {scheme}:// is not known");
-                Err(anyhow::Error::from(Mistake::Usage(wrong))
-                    .context(Hint("a store is a directory, s3://bucket/prefix or gs://bucket/prefix")))
-            }
-            None => Ok(Some(PathBuf::from(name))),
-        }
+        let unknown = |error: io::Error| {
+            anyhow::Error::from(Mistake::Usage(error.to_string()))
+                .context(Hint("a store is a directory, s3://bucket/prefix or gs://bucket/prefix"))
+        };
+        objects::directory(name).map(Some).map_err(unknown)
     }
 }
 
@@ -115,7 +118,9 @@ impl Store {
     /// A store that is there, or a new one where nothing is.
     pub(super) fn make(place: &Where, env: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let name = &place.store;
-        let Some(root) = place.local()? else { return Self::remote(place, env, Cache::Used, false) };
+        let Some(root) = place.local()? else {
+            return Self::remote(place, env, Cache::Used, Absent::Made);
+        };
         let is_empty = match std::fs::read_dir(&root) {
             Ok(mut entries) => entries.next().is_none(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
@@ -137,7 +142,9 @@ impl Store {
         env: &BTreeMap<String, String>,
         cache: Cache,
     ) -> anyhow::Result<Self> {
-        let Some(root) = place.local()? else { return Self::remote(place, env, cache, true) };
+        let Some(root) = place.local()? else {
+            return Self::remote(place, env, cache, Absent::Refused);
+        };
         if !root.join("format").is_file() {
             return Err(no_store(&place.store));
         }
@@ -157,7 +164,7 @@ impl Store {
         place: &Where,
         env: &BTreeMap<String, String>,
         cache: Cache,
-        must_be_there: bool,
+        absent: Absent,
     ) -> anyhow::Result<Self> {
         let name = &place.store;
         let options = place.options(env);
@@ -165,12 +172,13 @@ impl Store {
             io::ErrorKind::InvalidInput => Mistake::Usage(error.to_string()).into(),
             _ => anyhow::Error::from(error).context(format!("could not open the store {name}")),
         })?;
-        if must_be_there {
-            match objects.get("format", 1024) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_store(name)),
-                // Whatever else is wrong is said by whoever opens it.
-                Ok(_) | Err(_) => {}
-            }
+        let is_absent = |objects: &dyn Objects| {
+            // Whatever else is wrong is said by whoever opens it.
+            let format = objects.get("format", 1024);
+            format.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        if absent == Absent::Refused && is_absent(&*objects) {
+            return Err(no_store(name));
         }
         let endpoint = options.endpoint.as_deref().unwrap_or_default();
         let scope = format!("{} {endpoint}", name.trim_end_matches('/'));

@@ -73,12 +73,7 @@ impl CachedObjects {
     ///
     /// # Errors
     /// The directory cannot be made.
-    pub fn open(
-        below: Box<dyn Objects>,
-        scope: &str,
-        dir: &Path,
-        most: u64,
-    ) -> io::Result<Self> {
+    pub fn open(below: Box<dyn Objects>, scope: &str, dir: &Path, most: u64) -> io::Result<Self> {
         make_directory(&dir.join(ASIDE))?;
         let (gone, room) = (Mutex::default(), Mutex::default());
         Ok(Self { below, dir: dir.to_owned(), scope: scope.to_owned(), most, gone, room })
