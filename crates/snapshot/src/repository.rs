@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::content::{Content, Item, decode_list};
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
-use crate::objects::{Listed, Objects, Put, probe};
+use crate::objects::{Listed, Objects, Put, Unfit, probe};
 use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK};
 use crate::tree;
 
@@ -278,7 +278,12 @@ impl Repository {
 /// Refuses a server that does not do what is relied on.
 fn try_out(objects: &dyn Objects) -> Result<()> {
     let Some(server) = objects.to_probe() else { return Ok(()) };
-    probe(server).map_err(|unfit| SnapshotError::store("use", "the store")(io::Error::other(unfit)))
+    probe(server).map_err(|unfit| match unfit {
+        Unfit::Failed(error) => SnapshotError::store("try out", "the store")(error),
+        Unfit::Overwrites | Unfit::Forgets | Unfit::Ranges | Unfit::Lists | Unfit::Keeps => {
+            SnapshotError::store("use", "the store")(io::Error::other(unfit))
+        }
+    })
 }
 
 /// Refuses a server that has come to overwrite what is there since it was tried out. What is put is there

@@ -293,6 +293,27 @@ mod test {
     }
 
     #[test]
+    fn credentials_of_google_are_read_from_a_file_of_a_known_kind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("credentials.json");
+        let options =
+            Options { google: GoogleCredentials::File(path.clone()), ..Options::default() };
+        let Err(missing) = open("gs://bucket", &options) else { panic!("there is no file") };
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        assert!(missing.to_string().contains("credentials.json"), "{missing}");
+        for odd in ["", "hidden", r#"{"type":"external_account"}"#, r#"{"type":"service_account"}"#]
+        {
+            std::fs::write(&path, odd).unwrap();
+            let said = refused("gs://bucket", &options);
+            assert!(said.contains("credentials") && !said.contains("hidden"), "{said}");
+        }
+        let user =
+            r#"{"type":"authorized_user","client_id":"i","client_secret":"s","refresh_token":"t"}"#;
+        std::fs::write(&path, user).unwrap();
+        assert!(open("gs://bucket", &options).is_ok());
+    }
+
+    #[test]
     fn secrets_are_in_no_text() {
         let secret = || Some(Secret::new("hidden"));
         let options = Options {

@@ -218,7 +218,7 @@ impl fmt::Debug for RemoteObjects {
 
 /// The bytes of an answer, all of them.
 async fn gathered(answer: GetResult, length: u64) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    let mut bytes = Vec::with_capacity(usize::try_from(length.min(MAX_OBJECT)).unwrap_or(0));
     let mut parts = answer.into_stream();
     while let Some(part) = parts.next().await {
         bytes.extend_from_slice(&part?);

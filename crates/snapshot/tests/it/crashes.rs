@@ -12,11 +12,20 @@ use ash_snapshot::objects::{LocalObjects, MemoryObjects, Objects};
 use ash_snapshot::{Others, Repository, SnapshotId, State, Verify};
 
 use crate::compare::{capture, on_disk, picture, restored, try_capture};
+use crate::objects::reaching;
+use crate::server::{BUCKET, Server, Whose};
 use crate::stores::{Answer, Odd};
 
 /// Names the directory that the process that dies works in, and the call at which it does.
 const PLACE: &str = "ASH_SNAPSHOT_CRASH_PLACE";
 const POINT: &str = "ASH_SNAPSHOT_CRASH_POINT";
+/// Names the server that has the store, if it is not in the directory.
+const ENDPOINT: &str = "ASH_SNAPSHOT_CRASH_ENDPOINT";
+
+/// The objects of a store on a server.
+fn on_server(endpoint: &str) -> Box<dyn Objects> {
+    ash_snapshot::objects::open(&format!("s3://{BUCKET}/store"), &reaching(endpoint)).unwrap()
+}
 
 /// What the tree is at a step. Some files stay, some come again.
 fn change(tree: &Path, step: u64) {
@@ -60,7 +69,10 @@ fn the_process_that_dies() {
     let place = Path::new(&place);
     let point = std::env::var_os(POINT).and_then(|point| point.to_str()?.parse().ok());
     let point: u64 = point.unwrap_or(u64::MAX);
-    let objects: Arc<dyn Objects> = Arc::new(LocalObjects::open(&place.join("store")).unwrap());
+    let objects: Arc<dyn Objects> = match std::env::var_os(ENDPOINT) {
+        Some(endpoint) => on_server(endpoint.to_str().unwrap()).into(),
+        None => Arc::new(LocalObjects::open(&place.join("store")).unwrap()),
+    };
     let calls = AtomicU64::new(0);
     // Points come in pairs: before a call, and after it.
     let odd = Odd::new(&objects, move |_, _| {
@@ -75,9 +87,13 @@ fn the_process_that_dies() {
     record(place, "ended");
 }
 
-/// Looks at what is left, and goes on with it.
+/// Looks at what is left on the disk, and goes on with it.
 fn check(place: &Path, what: &str) {
-    let repository = on_disk(&place.join("store"));
+    check_repository(&on_disk(&place.join("store")), place, what);
+    assert_eq!(fs::read_dir(place.join("store/tmp")).unwrap().count(), 0, "{what}");
+}
+
+fn check_repository(repository: &Repository, place: &Path, what: &str) {
     let verify = Verify { threads: 1, max_entries: 1000, progress: &|_| true };
     let verified = repository.verify(&verify).unwrap();
     assert!(verified.is_whole(), "{what}: {verified:?}");
@@ -93,7 +109,7 @@ fn check(place: &Path, what: &str) {
             let snapshot = repository.snapshot(id).unwrap();
             change(&expected, step.parse().unwrap());
             let target = place.join("restored");
-            crate::compare::restore(&repository, &snapshot, &target).unwrap();
+            crate::compare::restore(repository, &snapshot, &target).unwrap();
             for file in ["deep/er/0", "deep/er/1", "deep/er/2", "deep/er/3", "step"] {
                 let read = |root: &Path| fs::read(root.join(file)).unwrap();
                 assert_eq!(read(&target), read(&expected), "{what}: {file}");
@@ -104,10 +120,9 @@ fn check(place: &Path, what: &str) {
     let tree = place.join("tree");
     fs::create_dir_all(&tree).unwrap();
     let mut state = State::load(&place.join("state"));
-    let next = capture(&repository, &tree, &mut state).snapshot;
-    assert_eq!(restored(&repository, &next), picture(&tree), "{what}");
+    let next = capture(repository, &tree, &mut state).snapshot;
+    assert_eq!(restored(repository, &next), picture(&tree), "{what}");
     repository.gc(Others::AreAway).unwrap();
-    assert_eq!(fs::read_dir(place.join("store/tmp")).unwrap().count(), 0, "{what}");
 }
 
 fn dying(place: &Path) -> Command {
@@ -136,6 +151,31 @@ fn whenever_the_process_dies_what_was_acknowledged_is_there() {
         }
     };
     std::thread::scope(|scope| (0..6).for_each(|_| drop(scope.spawn(play))));
+    let points = last.into_inner();
+    assert!(points > 60, "only {points} points");
+}
+
+#[test]
+fn whenever_the_process_dies_what_a_server_acknowledged_is_there() {
+    let (next, last) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+    let play = || {
+        loop {
+            let point = next.fetch_add(1, Ordering::Relaxed);
+            if point >= last.load(Ordering::Relaxed) {
+                break;
+            }
+            let (place, server) = (tempfile::tempdir().unwrap(), Server::start(Whose::Amazon));
+            let mut dying = dying(place.path());
+            dying.env(POINT, point.to_string()).env(ENDPOINT, server.endpoint());
+            let status = dying.status().unwrap();
+            let left = Repository::open(on_server(&server.endpoint())).unwrap();
+            check_repository(&left, place.path(), &format!("point {point}"));
+            if status.success() {
+                last.fetch_min(point, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(play))));
     let points = last.into_inner();
     assert!(points > 60, "only {points} points");
 }

@@ -29,7 +29,7 @@ pub(crate) struct Moto {
 
 impl Moto {
     pub(crate) fn start(keys: Keys) -> Self {
-        let mut command = Command::new(environment().join("bin/python"));
+        let mut command = python();
         command.arg(given().join("serve.py")).arg(BUCKET).env("PYTHONDONTWRITEBYTECODE", "1");
         match keys {
             Keys::AllGood => command.env_remove("INITIAL_NO_AUTH_ACTION_COUNT"),
@@ -50,6 +50,11 @@ impl Drop for Moto {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
+}
+
+/// The Python that it runs in, with what it needs.
+pub(crate) fn python() -> Command {
+    Command::new(environment().join("bin/python"))
 }
 
 /// What it is told.

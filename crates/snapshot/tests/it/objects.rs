@@ -181,3 +181,27 @@ fn google_keeps_what_it_is_given() {
         open(&format!("gs://{}/{name}", server::BUCKET), &reaching(&server.endpoint())).unwrap()
     });
 }
+
+#[test]
+fn a_service_account_signs_for_itself() {
+    let make = "from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives import serialization as s
+key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+print(key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption()).decode())";
+    let made = moto::python().args(["-c", make]).output().unwrap();
+    let key = String::from_utf8(made.stdout).unwrap();
+    let account = serde_json::json!({
+        "type": "service_account", "private_key": key, "private_key_id": "1",
+        "client_email": "test@example.org",
+    });
+    let server = Server::start(Whose::Google);
+    let url = format!("gs://{}/account", server::BUCKET);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("account.json");
+    std::fs::write(&path, account.to_string()).unwrap();
+    let json = GoogleCredentials::Json(Secret::new(account.to_string()));
+    for (number, google) in [GoogleCredentials::File(path), json].into_iter().enumerate() {
+        let objects = open(&url, &Options { google, ..reaching(&server.endpoint()) }).unwrap();
+        assert_eq!(objects.put(&format!("packs/aa/{number}"), b"one").unwrap(), Put::Created);
+    }
+}

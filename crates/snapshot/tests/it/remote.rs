@@ -237,6 +237,25 @@ fn what_is_refused_is_not_tried_again() {
 }
 
 #[test]
+fn s3_refuses_a_key_that_it_does_not_know() {
+    let moto = Moto::start(Keys::NoneGood);
+    let url = format!("s3://{}/path", moto::BUCKET);
+    let objects = open(&url, &quickly(&moto.endpoint)).unwrap();
+    let error = objects.get("format", 9).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+    assert!(error.to_string().contains("InvalidAccessKeyId"), "{error}");
+}
+
+#[test]
+fn what_is_to_be_secret_is_not_said_to_a_server_without_tls() {
+    let server = Server::odd(Whose::Amazon, |request| panic!("it was understood: {request:?}"));
+    let endpoint = server.endpoint().replace("http://", "https://");
+    let objects = open("s3://bucket/path", &quickly(&endpoint)).unwrap();
+    let error = objects.get("format", 9).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotConnected, "{error}");
+}
+
+#[test]
 fn nobody_waits_for_ever() {
     for whose in BOTH {
         let server = Server::odd(whose, |_| Manner::Stall);

@@ -5,7 +5,8 @@
 //! collections rely on it; so are lists and deletes.
 //!
 //! Nothing in the directory is trusted: what does not add up is removed and fetched anew, and nothing that
-//! goes wrong with it fails a call. Several processes may share it. It may be removed at any time.
+//! goes wrong with it fails a call. Several processes may share it. It may be removed at any time. Whoever
+//! wants to know what is in the store, and not what is kept of it here, asks without it.
 
 mod entry;
 
