@@ -176,12 +176,17 @@ impl From<object_store::Error> for Failure {
         if let Some(http) = http {
             return Self::Cut(deepest(http));
         }
-        match error {
-            object_store::Error::NotFound { .. } => Self::NotFound,
-            object_store::Error::AlreadyExists { .. }
-            | object_store::Error::Precondition { .. } => Self::Exists,
-            other => Self::Other(deepest(&other)),
+        // Of stores that are no servers.
+        if matches!(error, object_store::Error::NotFound { .. }) {
+            return Self::NotFound;
         }
+        if matches!(
+            error,
+            object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }
+        ) {
+            return Self::Exists;
+        }
+        Self::Other(deepest(&error))
     }
 }
 

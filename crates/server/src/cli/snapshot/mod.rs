@@ -169,25 +169,24 @@ fn of(error: SnapshotError) -> anyhow::Error {
 fn of_store(error: SnapshotError) -> anyhow::Error {
     let SnapshotError::Store { source, .. } = &error else { return error.into() };
     let kind = source.kind();
+    let is_silent =
+        matches!(kind, ErrorKind::NotConnected | ErrorKind::TimedOut | ErrorKind::ResourceBusy);
     // Those of a directory have nothing in them.
-    let is_answer = source.get_ref().is_some();
-    let error = match kind {
-        ErrorKind::NotConnected | ErrorKind::TimedOut | ErrorKind::ResourceBusy => {
-            let what = Mistake::Unreachable("the store does not answer".to_owned());
-            return anyhow::Error::from(error).context(what).context(Hint(
-                "try again; --endpoint or AWS_ENDPOINT_URL says where a server is that is not Amazon's",
-            ));
-        }
-        ErrorKind::PermissionDenied if is_answer => {
-            let what = Mistake::Unauthorized("the store refuses".to_owned());
-            return anyhow::Error::from(error).context(what).context(Hint(
-                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or GOOGLE_APPLICATION_CREDENTIALS, say \
-                 who asks",
-            ));
-        }
-        _ => error,
-    };
-    error.into()
+    let is_refused = kind == ErrorKind::PermissionDenied && source.get_ref().is_some();
+    let error = anyhow::Error::from(error);
+    if is_silent {
+        let what = Mistake::Unreachable("the store does not answer".to_owned());
+        return error.context(what).context(Hint(
+            "try again; --endpoint or AWS_ENDPOINT_URL says where a server is that is not Amazon's",
+        ));
+    }
+    if is_refused {
+        let what = Mistake::Unauthorized("the store refuses".to_owned());
+        return error.context(what).context(Hint(
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or GOOGLE_APPLICATION_CREDENTIALS, say who asks",
+        ));
+    }
+    error
 }
 
 /// How many threads work.

@@ -168,9 +168,11 @@ impl Store {
     ) -> anyhow::Result<Self> {
         let name = &place.store;
         let options = place.options(env);
-        let objects = objects::open(name, &options).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => Mistake::Usage(error.to_string()).into(),
-            _ => anyhow::Error::from(error).context(format!("could not open the store {name}")),
+        let objects = objects::open(name, &options).map_err(|error| {
+            if error.kind() == io::ErrorKind::InvalidInput {
+                return anyhow::Error::from(Mistake::Usage(error.to_string()));
+            }
+            anyhow::Error::from(error).context(format!("could not open the store {name}"))
         })?;
         let is_absent = |objects: &dyn Objects| {
             // Whatever else is wrong is said by whoever opens it.

@@ -272,8 +272,8 @@ impl Objects for CachedObjects {
         let read = self.part(
             name,
             Part::Whole,
-            &whole,
-            &whole,
+            whole,
+            whole,
             || self.below.get(name, most).map(Some),
             |read| (read.as_deref().unwrap_or_default(), None),
         )?;
