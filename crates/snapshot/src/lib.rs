@@ -45,7 +45,7 @@ pub use error::{Malformed, Result, SnapshotError};
 pub use gc::{Collected, Others};
 pub use id::{ChunkKind, Id};
 pub use repository::Repository;
-pub use restore::{Damaged, Restore, Restored};
+pub use restore::{Damaged, Effect, InPlace, Mended, Mending, Restore, Restored, Trust};
 pub use scan::Skipped;
 pub use show::{Change, Difference};
 pub use snapshot::{Snapshot, SnapshotId, Tree};

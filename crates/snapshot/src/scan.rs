@@ -9,9 +9,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, openat2, statx};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, StatxAttributes, openat2, statx,
+};
 use rustix::io::Errno;
 
+use crate::show::join;
 use crate::state::{ASKED, KnownKind, KnownTree, Stamp};
 
 /// How long a path can be that the kernel takes at once.
@@ -23,6 +26,8 @@ pub(crate) struct Scanned {
     /// The first is the root.
     pub(crate) directories: Vec<Seen>,
     pub(crate) skipped: Skipped,
+    /// Paths that are there and were not looked into: what is excluded, and where something is mounted.
+    pub(crate) left: Vec<Vec<u8>>,
 }
 
 impl Scanned {
@@ -45,6 +50,9 @@ pub struct Skipped {
     pub devices: u64,
     /// What may not be read.
     pub unreadable: u64,
+    /// Where something else is mounted: the directory is kept, and not what is in it.
+    #[serde(default)]
+    pub mounts: u64,
 }
 
 impl Skipped {
@@ -53,6 +61,7 @@ impl Skipped {
         self.fifos += other.fifos;
         self.devices += other.devices;
         self.unreadable += other.unreadable;
+        self.mounts += other.mounts;
     }
 }
 
@@ -181,6 +190,7 @@ impl Scan<'_> {
             entry.directory = Some(number);
         }
         shared.found.skipped.add(looked.skipped);
+        shared.found.left.extend(looked.left);
         let seen = &mut shared.found.directories[directory];
         (seen.entries, seen.same_names) = (looked.entries, looked.same_names);
     }
@@ -202,16 +212,29 @@ impl Scan<'_> {
             }
             Err(error) => return Err(error),
         };
-        let mut entries = Vec::new();
+        let (mut entries, mut left) = (Vec::new(), Vec::new());
         let mut listing = RawDir::new(opened.as_fd(), buffer);
         while let Some(entry) = listing.next() {
             let entry = entry?;
             let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") || self.is_excluded(path, name) {
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if self.is_excluded(path, name) {
+                left.push(join(path, name.to_bytes()));
                 continue;
             }
             match look_at(opened.as_fd(), name) {
-                Ok(stamp) => match stamp.file_type() {
+                // A directory is found to be empty: nobody goes through it.
+                Ok((stamp, Mounted::Here)) => {
+                    left.push(join(path, name.to_bytes()));
+                    skipped.mounts += 1;
+                    if stamp.file_type() == FileType::Directory {
+                        let name = name.to_bytes().into();
+                        entries.push(SeenEntry { name, stamp, directory: None, known: None });
+                    }
+                }
+                Ok((stamp, Mounted::No)) => match stamp.file_type() {
                     FileType::RegularFile | FileType::Directory | FileType::Symlink => {
                         let name = name.to_bytes().into();
                         entries.push(SeenEntry { name, stamp, directory: None, known: None });
@@ -231,7 +254,7 @@ impl Scan<'_> {
             }
         }
         entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(self.compare(known, entries, skipped))
+        Ok(Looked { left, ..self.compare(known, entries, skipped) })
     }
 
     fn is_excluded(&self, path: &[u8], name: &CStr) -> bool {
@@ -254,7 +277,7 @@ impl Scan<'_> {
     ) -> Looked {
         let mut below = vec![None; entries.len()];
         let Some(known) = known.map(|known| &self.known.directories[known]) else {
-            return Looked { entries, below, same_names: false, skipped };
+            return Looked { entries, below, same_names: false, skipped, left: Vec::new() };
         };
         let mut rest = known.entries.iter().enumerate().peekable();
         let mut same_names = entries.len() == known.entries.len();
@@ -271,7 +294,7 @@ impl Scan<'_> {
                 entry.known = Some(number);
             }
         }
-        Looked { entries, below, same_names, skipped }
+        Looked { entries, below, same_names, skipped, left: Vec::new() }
     }
 }
 
@@ -283,12 +306,22 @@ struct Looked {
     below: Vec<Option<usize>>,
     same_names: bool,
     skipped: Skipped,
+    left: Vec<Vec<u8>>,
 }
 
-/// How something looks.
-pub(crate) fn look_at(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<Stamp> {
+/// Whether something is mounted at a name.
+enum Mounted {
+    Here,
+    No,
+}
+
+/// How something looks. The device says nothing of mounts: one that is bound has the same, and a file of
+/// an overlay may have another.
+fn look_at(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<(Stamp, Mounted)> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    Ok(Stamp::of(&statx(directory, name, flags, ASKED)?))
+    let found = statx(directory, name, flags, ASKED)?;
+    let mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    Ok((Stamp::of(&found), if mounted { Mounted::Here } else { Mounted::No }))
 }
 
 /// Whether something was there and is not any more, or is something else now.
@@ -299,8 +332,8 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Opens what is at a path below a directory, to be read. No link is followed, and nothing outside is
-/// reached.
+/// Opens what is at a path below a directory, to be read. No link is followed, nothing outside is
+/// reached, and nothing that is mounted below.
 pub(crate) fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     // What is only opened to be passed through takes no other flag. What is read must not make us wait.
     let how = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
@@ -323,7 +356,10 @@ pub(crate) fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io
 
 fn open_one(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let path = CString::new(path).map_err(|_| io::Error::from(Errno::INVAL))?;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_XDEV
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS;
     loop {
         match openat2(root, &path, flags, Mode::empty(), resolve) {
             // Something was renamed on the way: look again.

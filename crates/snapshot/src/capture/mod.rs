@@ -351,7 +351,7 @@ pub(crate) fn realtime() -> Modified {
 
 /// Whether something that was stamped then cannot change any more without another stamp, if it was
 /// looked at after this.
-fn is_settled(changed: Modified, looked: Modified) -> bool {
+pub(crate) fn is_settled(changed: Modified, looked: Modified) -> bool {
     let nanoseconds =
         |at: Modified| i128::from(at.seconds) * 1_000_000_000 + i128::from(at.nanoseconds);
     nanoseconds(changed) + i128::try_from(TICK.as_nanos()).unwrap_or(i128::MAX)

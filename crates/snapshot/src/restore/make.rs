@@ -30,7 +30,7 @@ use crate::tree::{Entry, Kind, Modified};
 const RUN: usize = 32;
 
 /// How many bytes of names and attributes are held in memory at the most: enough for some million files.
-const MAX_HELD: u64 = 1024 * 1024 * 1024;
+pub(super) const MAX_HELD: u64 = 1024 * 1024 * 1024;
 
 /// What one thing alone is called until it has its name.
 pub(super) const ALONE: &str = "it";
@@ -43,6 +43,7 @@ pub(super) struct ToMake {
 }
 
 /// What something is given when its contents are there.
+#[derive(Clone)]
 pub(super) struct Meta {
     pub(super) mode: u32,
     pub(super) modified: Modified,
@@ -128,8 +129,7 @@ impl<'a> Making<'a> {
     }
 
     fn make(&self, plan: &Plan) -> Result<Restored> {
-        let made = self.flushing.during(self.root, || self.files(&plan.files));
-        let restored = made.map_err(self.failed("sync", b""))??;
+        let restored = self.files(&plan.files)?;
         self.links(plan)?;
         self.settle(&plan.directories)?;
         let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,12 +222,16 @@ impl<'a> Making<'a> {
                 }
             }
         }
-        // So that what is stored together is read once.
-        plan.files.sort_by_cached_key(|file| {
+        self.order(&mut plan.files);
+        Ok(plan)
+    }
+
+    /// Puts files in an order in which what is stored together is read once.
+    pub(super) fn order(&self, files: &mut [ToMake]) {
+        files.sort_by_cached_key(|file| {
             let place = self.repository.place(file.content.id);
             place.map(|place| place.order())
         });
-        Ok(plan)
     }
 
     /// A path from the root of the tree, from what is restored of it on; nothing, if it is outside.
@@ -238,7 +242,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    fn symlink(
+    pub(super) fn symlink(
         &self,
         at: BorrowedFd<'_>,
         name: &[u8],
@@ -257,8 +261,14 @@ impl<'a> Making<'a> {
         self.restore.threads.max(1)
     }
 
-    /// Makes every file: small ones several at a time, large ones one after the other.
-    fn files(&self, files: &[ToMake]) -> Result<Restored> {
+    /// Makes every file, by several threads.
+    pub(super) fn files(&self, files: &[ToMake]) -> Result<Restored> {
+        let made = self.flushing.during(self.root, || self.each_file(files));
+        made.map_err(self.failed("sync", b""))?
+    }
+
+    /// Small ones several at a time, large ones one after the other.
+    fn each_file(&self, files: &[ToMake]) -> Result<Restored> {
         let done = Done { all_files: files.len() as u64, ..Done::default() };
         let (large, small): (Vec<&ToMake>, Vec<&ToMake>) =
             files.iter().partition(|file| is_large(file.content));
@@ -466,13 +476,13 @@ impl Plan {
     }
 }
 
-fn leads_to_nothing() -> SnapshotError {
+pub(super) fn leads_to_nothing() -> SnapshotError {
     let wrong = Malformed("a hard link leads to nothing that is a file");
     SnapshotError::damaged("a directory")(wrong)
 }
 
 /// The directory of a path, and the name in it.
-fn split(path: &[u8]) -> (&[u8], CString) {
+pub(super) fn split(path: &[u8]) -> (&[u8], CString) {
     let (parent, name) = match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&path[..0], path),

@@ -4,9 +4,15 @@
 //! place where it is to appear, each name in a directory that was opened without following anything;
 //! every chunk is compared with its id. When all of it is durable, the directory is given its name.
 
+mod apply;
+mod bytes;
+mod compare;
 mod flush;
+mod in_place;
+mod known;
 mod large;
 mod make;
+mod remove;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -24,6 +30,7 @@ use crate::repository::Repository;
 use crate::snapshot::Tree;
 use crate::tree::{Entry, Kind};
 
+pub use in_place::{Effect, InPlace, Mended, Mending, Trust};
 use make::{Making, Meta, give, settle};
 
 /// What to restore, and where.

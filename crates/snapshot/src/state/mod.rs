@@ -33,6 +33,17 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// That of nothing.
+    pub(crate) const NONE: Self = Self {
+        device: (0, 0),
+        inode: 0,
+        size: 0,
+        mode: 0,
+        links: 0,
+        modified: Modified { seconds: 0, nanoseconds: 0 },
+        changed: Modified { seconds: 0, nanoseconds: 0 },
+    };
+
     pub(crate) fn of(found: &Statx) -> Self {
         let time = |time: rustix::fs::StatxTimestamp| Modified {
             seconds: time.tv_sec,
@@ -83,6 +94,24 @@ pub(crate) struct KnownRoot {
 }
 
 impl State {
+    /// What is known of one tree that is in a snapshot: its name, where it is, and what is in it.
+    pub(crate) fn of(
+        snapshot: SnapshotId,
+        (name, path): (String, PathBuf),
+        tree: KnownTree,
+    ) -> Self {
+        let roots = BTreeMap::from([(name, KnownRoot { path, tree })]);
+        Self { snapshot: Some(snapshot), roots }
+    }
+
+    /// What is remembered of both, if all of it is in one snapshot; otherwise what this one remembers.
+    pub fn and(mut self, other: Self) -> Self {
+        if self.snapshot == other.snapshot {
+            self.roots.extend(other.roots);
+        }
+        self
+    }
+
     /// What is known of the tree of that name, if it is the one at this path.
     pub(crate) fn tree(&self, name: &str, path: &Path) -> Option<&KnownTree> {
         let root = self.roots.get(name).filter(|root| root.path == path)?;

@@ -17,6 +17,7 @@ pub(crate) struct Thing {
     what: What,
     mode: u32,
     modified: (i64, i64),
+    attributes: BTreeMap<String, Vec<u8>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,9 @@ pub(crate) fn picture(root: &Path) -> Picture {
             };
             let mode = if kind.is_symlink() { 0 } else { found.mode() & 0o7777 };
             let modified = (found.mtime(), found.mtime_nsec());
-            picture.insert(below, Thing { what, mode, modified });
+            let attributes =
+                if kind.is_symlink() { BTreeMap::new() } else { attributes(&root.join(&below)) };
+            picture.insert(below, Thing { what, mode, modified, attributes });
         }
     }
     for mut names in names.into_values() {
@@ -63,6 +66,34 @@ pub(crate) fn picture(root: &Path) -> Picture {
         }
     }
     picture
+}
+
+fn attributes(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut names = [0; 4096];
+    let length = rustix::fs::listxattr(path, &mut names[..]).unwrap();
+    let names = names[..length].split(|&byte| byte == 0);
+    let names = names.map(|name| String::from_utf8(name.to_vec()).unwrap());
+    let attributes = names.filter(|name| name.starts_with("user.")).map(|name| {
+        let mut value = [0; 4096];
+        let length = rustix::fs::getxattr(path, &name, &mut value[..]).unwrap();
+        (name, value[..length].to_vec())
+    });
+    attributes.collect()
+}
+
+/// Returns when what was written before cannot change any more without another stamp.
+pub(crate) fn settle(tree: &Path) {
+    let probe = tempfile::tempdir_in(tree.parent().unwrap()).unwrap();
+    let now = |name: &str| {
+        fs::write(probe.path().join(name), "").unwrap();
+        let found = fs::metadata(probe.path().join(name)).unwrap();
+        i128::from(found.ctime()) * 1_000_000_000 + i128::from(found.ctime_nsec())
+    };
+    let begin = now("first");
+    // By the clock that stamps are made with: two ticks of the coarsest one, and more.
+    while now("later") < begin + 45_000_000 {
+        std::thread::yield_now();
+    }
 }
 
 pub(crate) fn in_memory() -> Repository {

@@ -7,6 +7,7 @@ mod collections;
 mod compare;
 mod crashes;
 mod damage;
+mod in_place;
 mod kinds;
 mod looks;
 mod moto;

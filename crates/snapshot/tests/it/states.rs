@@ -6,10 +6,10 @@ use std::sync::Mutex;
 
 use ash_snapshot::{Capture, Captured, Repository, Root, State};
 
-use crate::compare::{capture, in_memory, on_disk, picture, restored};
+use crate::compare::{capture, in_memory, on_disk, picture, restored, settle};
 
 /// Captures a tree; also says how many files were read.
-fn counted(repository: &Repository, tree: &Path, state: &mut State) -> (Captured, u64) {
+pub(crate) fn counted(repository: &Repository, tree: &Path, state: &mut State) -> (Captured, u64) {
     let read = Mutex::new(0);
     let roots = [Root { name: "workspace", path: tree, excluded: &[] }];
     let capture = Capture {
@@ -37,8 +37,8 @@ fn settled_tree() -> tempfile::TempDir {
     }
     std::os::unix::fs::symlink("some", tree.path().join("link")).unwrap();
     fs::hard_link(tree.path().join("some/where/3"), tree.path().join("three")).unwrap();
-    // Nobody is waited for: a stamp that is younger than a tick of the clock is not relied on.
-    std::thread::sleep(std::time::Duration::from_millis(60));
+    // A stamp that is younger than a tick of the clock is not relied on.
+    settle(tree.path());
     tree
 }
 

@@ -11,7 +11,7 @@ use crate::compare::{capture, in_memory, picture, restored};
 
 /// Something that is done to a tree. Names are few, so that things meet.
 #[derive(Clone, Debug)]
-enum Change {
+pub(crate) enum Change {
     Write(PathBuf, Vec<u8>),
     Append(PathBuf, Vec<u8>),
     Remove(PathBuf),
@@ -19,6 +19,7 @@ enum Change {
     Symlink(PathBuf, PathBuf),
     Rename(PathBuf, PathBuf),
     Mode(PathBuf, u32),
+    Attribute(PathBuf, u8),
 }
 
 fn path() -> impl Strategy<Value = PathBuf> {
@@ -35,7 +36,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn change() -> impl Strategy<Value = Change> {
+pub(crate) fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         4 => (path(), bytes()).prop_map(|(path, bytes)| Change::Write(path, bytes)),
         1 => (path(), bytes()).prop_map(|(path, bytes)| Change::Append(path, bytes)),
@@ -45,11 +46,12 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (path(), path()).prop_map(|(from, to)| Change::Rename(from, to)),
         1 => (path(), prop::sample::select(vec![0o600, 0o755, 0o444, 0o4711]))
             .prop_map(|(path, mode)| Change::Mode(path, mode)),
+        1 => (path(), 0..3_u8).prop_map(|(path, value)| Change::Attribute(path, value)),
     ]
 }
 
 /// Does something to a tree, if that can be done.
-fn apply(root: &Path, change: &Change) {
+pub(crate) fn apply(root: &Path, change: &Change) {
     let made = |path: &Path| {
         let path = root.join(path);
         // Only what lies in real directories.
@@ -75,6 +77,16 @@ fn apply(root: &Path, change: &Change) {
         Change::Mode(path, mode) => made(path).map(|path| {
             let mode = if path.is_dir() { mode | 0o700 } else { *mode };
             fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        }),
+        Change::Attribute(path, value) => made(path).map(|path| {
+            if path.is_symlink() {
+                return Ok(());
+            }
+            let none = rustix::fs::XattrFlags::empty();
+            Ok(match value {
+                0 => rustix::fs::removexattr(path, "user.a")?,
+                value => rustix::fs::setxattr(path, "user.a", &[*value], none)?,
+            })
         }),
     };
     // What cannot be done is not done.

@@ -1,0 +1,285 @@
+//! Doing what makes a directory equal to a snapshot. Each step is a rename or as small; after any of them
+//! it can be begun anew.
+
+use std::collections::HashSet;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, fchmod, fremovexattr, linkat, mkdirat, renameat, syncfs, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::compare::Plan;
+use super::in_place::{InPlace, Target};
+use super::make::{Making, Meta, ToMake, give, settle, split};
+use super::remove::remove_tree;
+use super::{Damaged, Restore};
+use crate::capture::{Progress, path_of};
+use crate::error::{Result, SnapshotError};
+use crate::file;
+use crate::repository::Repository;
+use crate::scan::open_below;
+use crate::snapshot::Tree;
+
+/// A directory that becomes a tree of a snapshot.
+pub(super) struct Applying<'a> {
+    repository: &'a Repository,
+    in_place: &'a InPlace<'a>,
+    tree: &'a Tree,
+    target: &'a Target,
+    done: AtomicU64,
+    /// How many things were moved out of the way.
+    moved: AtomicU64,
+}
+
+/// The directory that was opened last, and its path.
+type Last = Option<(Vec<u8>, OwnedFd)>;
+
+impl<'a> Applying<'a> {
+    pub(super) fn of(
+        repository: &'a Repository,
+        in_place: &'a InPlace<'a>,
+        tree: &'a Tree,
+        target: &'a Target,
+    ) -> Self {
+        let (done, moved) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { repository, in_place, tree, target, done, moved }
+    }
+
+    /// Does all of it; returns which files were left because of their looks alone.
+    pub(super) fn apply(&self, plan: Plan) -> Result<HashSet<Vec<u8>>> {
+        let Plan { directories, files, symlinks, links, removals, locked, settle, doubtful } = plan;
+        let steps = directories.len() + files.len() + symlinks.len() + links.len();
+        let steps = steps + removals.len() + settle.len();
+        if steps > 0 {
+            let aside = Aside::make(self)?;
+            let files = self.write(&aside, files, &symlinks, &directories)?;
+            for (path, mode) in &locked {
+                let unlocked = open_below(self.root(), path, OFlags::DIRECTORY)
+                    .and_then(|at| Ok(fchmod(at, Mode::from_raw_mode(mode | 0o700))?));
+                unlocked.map_err(self.failed("open", path))?;
+            }
+            let step = |done: Result<()>| done.and_then(|()| self.step(steps));
+            let mut last = None;
+            for (number, path) in directories.iter().enumerate() {
+                step(self.put(&aside, &format!("d{number}"), path, &mut last))?;
+            }
+            for (number, path) in files.iter().enumerate() {
+                step(self.put(&aside, &format!("f{number}"), path, &mut last))?;
+            }
+            for (number, (path, ..)) in symlinks.iter().enumerate() {
+                step(self.put(&aside, &format!("s{number}"), path, &mut last))?;
+            }
+            for (number, (path, target)) in links.iter().enumerate() {
+                let name = format!("l{number}");
+                self.link(&aside, &name, target).map_err(self.failed("link to", target))?;
+                step(self.put(&aside, &name, path, &mut last))?;
+            }
+            for path in &removals {
+                step(self.remove(&aside, path, &mut last))?;
+            }
+            for (path, meta) in settle.iter().rev() {
+                let settled = self.settle(path, meta).map_err(self.failed("finish", path));
+                step(settled)?;
+            }
+            aside.end()?;
+        }
+        let finished = || -> io::Result<()> {
+            if steps > 0 || self.target.mode != self.tree.mode {
+                fchmod(&self.target.directory, Mode::from_raw_mode(self.tree.mode))?;
+                syncfs(&self.target.directory)?;
+            }
+            Ok(())
+        };
+        finished().map_err(self.failed("finish", b""))?;
+        Ok(doubtful)
+    }
+
+    fn root(&self) -> BorrowedFd<'_> {
+        self.target.directory.as_fd()
+    }
+
+    fn failed<'p>(
+        &'p self,
+        attempted: &'static str,
+        path: &'p [u8],
+    ) -> impl Fn(io::Error) -> SnapshotError {
+        let root = self.in_place.root.path;
+        move |error| SnapshotError::tree(attempted, root.join(path_of(path)))(error)
+    }
+
+    fn step(&self, steps: usize) -> Result<()> {
+        let files = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        let progress = Progress { files, all_files: steps as u64, bytes: 0 };
+        if (self.in_place.progress)(progress) { Ok(()) } else { Err(SnapshotError::Cancelled) }
+    }
+
+    /// Makes everything that is new aside, each by its number, and durable. Returns where files go.
+    fn write(
+        &self,
+        aside: &Aside<'_>,
+        files: Vec<ToMake>,
+        symlinks: &[(Vec<u8>, Vec<u8>, Meta)],
+        directories: &[Vec<u8>],
+    ) -> Result<Vec<Vec<u8>>> {
+        let restore = Restore {
+            tree: self.tree,
+            path: b"",
+            damaged: Damaged::Refuse,
+            target: &self.in_place.root.path.join(path_of(&aside.name)),
+            owner: self.in_place.owner,
+            max_entries: self.in_place.max_entries,
+            max_bytes: self.in_place.max_bytes,
+            threads: self.in_place.threads,
+            progress: self.in_place.progress,
+        };
+        let at = aside.directory.as_fd();
+        let making = Making::of(self.repository, &restore, at);
+        let mut files = files;
+        making.order(&mut files);
+        let named = |(number, file): (usize, &mut ToMake)| {
+            std::mem::replace(&mut file.path, format!("f{number}").into_bytes())
+        };
+        let paths: Vec<Vec<u8>> = files.iter_mut().enumerate().map(named).collect();
+        making.files(&files)?;
+        for (number, (path, target, meta)) in symlinks.iter().enumerate() {
+            let made = making.symlink(at, format!("s{number}").as_bytes(), target, meta);
+            made.map_err(self.failed("make the link", path))?;
+        }
+        for (number, path) in directories.iter().enumerate() {
+            let made = || -> io::Result<()> {
+                let name = format!("d{number}");
+                mkdirat(at, &name, Mode::from_raw_mode(0o700))?;
+                let made = open_below(at, name.as_bytes(), OFlags::DIRECTORY)?;
+                give(made.as_fd(), self.in_place.owner)
+            };
+            made().map_err(self.failed("make", path))?;
+        }
+        // What is put in place is whole, also if the power goes.
+        syncfs(at).map_err(|error| self.failed("sync", &aside.name)(error.into()))?;
+        Ok(paths)
+    }
+
+    /// The directory of a path, which is mostly that of the last one.
+    fn parent<'l>(&self, path: &[u8], last: &'l mut Last) -> io::Result<&'l OwnedFd> {
+        if last.as_ref().is_none_or(|(opened, _)| opened != path) {
+            let opened = open_below(self.root(), path, OFlags::DIRECTORY | OFlags::PATH)?;
+            *last = Some((path.to_owned(), opened));
+        }
+        Ok(&last.as_ref().expect("it was just opened").1)
+    }
+
+    /// Gives something that was made aside its place. What is there goes.
+    fn put(&self, aside: &Aside<'_>, made: &str, path: &[u8], last: &mut Last) -> Result<()> {
+        let mut put = || -> io::Result<()> {
+            let (parent, name) = split(path);
+            let at = self.parent(parent, last)?;
+            match renameat(&aside.directory, made, at, &name) {
+                // A directory is in the way, or it is one that something else is in the way of.
+                Err(Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY) => {
+                    self.move_away(aside, at, &name)?;
+                    Ok(renameat(&aside.directory, made, at, &name)?)
+                }
+                put => Ok(put?),
+            }
+        };
+        put().map_err(self.failed("put in place", path))
+    }
+
+    /// Moves something to where it is removed in the end.
+    fn move_away(&self, aside: &Aside<'_>, at: &OwnedFd, name: &CStr) -> io::Result<()> {
+        let number = self.moved.fetch_add(1, Ordering::Relaxed);
+        let away = format!("t{number}");
+        match renameat(at, name, &aside.directory, &away) {
+            // To be moved elsewhere, a directory must be one that its owner may write to.
+            Err(Errno::ACCESS) => {
+                let opened = open_below(at.as_fd(), name.to_bytes(), OFlags::DIRECTORY)?;
+                fchmod(opened, Mode::from_raw_mode(0o700))?;
+                Ok(renameat(at, name, &aside.directory, &away)?)
+            }
+            moved => Ok(moved?),
+        }
+    }
+
+    fn link(&self, aside: &Aside<'_>, made: &str, target: &[u8]) -> io::Result<()> {
+        let (parent, name) = split(target);
+        let at = open_below(self.root(), parent, OFlags::DIRECTORY | OFlags::PATH)?;
+        Ok(linkat(at, name, &aside.directory, made, AtFlags::empty())?)
+    }
+
+    fn remove(&self, aside: &Aside<'_>, path: &[u8], last: &mut Last) -> Result<()> {
+        let mut remove = || -> io::Result<()> {
+            let (parent, name) = split(path);
+            let at = self.parent(parent, last)?;
+            match unlinkat(at, &name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(Errno::ISDIR) => self.move_away(aside, at, &name),
+                Err(error) => Err(error.into()),
+            }
+        };
+        remove().map_err(self.failed("remove", path))
+    }
+
+    /// Gives a directory what it had. Its owner it has already.
+    fn settle(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
+        let at = open_below(self.root(), path, OFlags::DIRECTORY)?;
+        for (name, _) in file::attributes(at.as_fd())? {
+            if !meta.attributes.iter().any(|(wanted, _)| *wanted == name) {
+                fremovexattr(&at, &name[..])?;
+            }
+        }
+        settle(at.as_fd(), meta, None)
+    }
+}
+
+/// A directory in the tree for what is not in its place yet, and for what is to go. Dropped, it is gone.
+struct Aside<'a> {
+    applying: &'a Applying<'a>,
+    name: Vec<u8>,
+    directory: OwnedFd,
+    ended: bool,
+}
+
+impl<'a> Aside<'a> {
+    fn make(applying: &'a Applying<'a>) -> Result<Self> {
+        let name = format!(".ash-restore-{}", uuid::Uuid::now_v7()).into_bytes();
+        let root = applying.root();
+        let make = || -> io::Result<OwnedFd> {
+            if is_locked(applying.target) {
+                fchmod(root, Mode::from_raw_mode(applying.target.mode | 0o700))?;
+            }
+            mkdirat(root, &name[..], Mode::from_raw_mode(0o700))?;
+            open_below(root, &name, OFlags::DIRECTORY)
+        };
+        let directory = make().map_err(applying.failed("make", &name))?;
+        Ok(Self { applying, name, directory, ended: false })
+    }
+
+    /// Removes it with all that was moved away.
+    fn end(mut self) -> Result<()> {
+        self.ended = true;
+        let removed = remove_tree(self.applying.root(), &self.name);
+        removed.map_err(self.applying.failed("remove", &self.name))
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // What cannot be removed now is in no snapshot, and removed by the next one.
+            let _left_behind = remove_tree(self.applying.root(), &self.name);
+            if is_locked(self.applying.target) {
+                let mode = Mode::from_raw_mode(self.applying.target.mode);
+                let _left_open = fchmod(self.applying.root(), mode);
+            }
+        }
+    }
+}
+
+/// Whether the owner of the directory may not write to it.
+fn is_locked(target: &Target) -> bool {
+    target.mode & 0o700 != 0o700
+}

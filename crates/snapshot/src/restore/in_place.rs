@@ -1,0 +1,176 @@
+//! Restore in place: a directory that is there becomes what a snapshot says, and only what differs is
+//! written.
+//!
+//! ```text
+//!   scan ─► compare ─► write aside, verified ─► sync ─► put in place ─► remove ─► directories ─► sync
+//!          └── nothing is touched, and whatever fails changes nothing ──┘
+//! ```
+//!
+//! Aside is a directory in the tree itself, so that everything is put in place by a rename. No file
+//! that is there is ever written to: it may have names elsewhere. Whoever is stopped leaves each name as it
+//! was or as it is to be, and a directory aside, which the next one removes like all that is in no
+//! snapshot. Nobody else should write to the tree meanwhile: what they do may be undone or stay.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::apply::Applying;
+use super::compare::Comparing;
+use super::known;
+use crate::capture::{Progress, Root, path_of};
+use crate::error::{Result, SnapshotError};
+use crate::file;
+use crate::repository::Repository;
+use crate::scan::{self, Scanned};
+use crate::snapshot::Snapshot;
+use crate::state::{KnownTree, State};
+
+/// Which tree to make of which directory, and how.
+#[derive(Clone)]
+pub struct InPlace<'a> {
+    /// What it is to be.
+    pub snapshot: &'a Snapshot,
+    /// The name of the tree in the snapshot, and the directory that becomes it. What is excluded is left
+    /// alone: whatever of it is there stays, and nothing of it is restored.
+    pub root: Root<'a>,
+    /// What counts as the same.
+    pub trust: Trust,
+    /// Whether anything is done.
+    pub effect: Effect,
+    /// Whose that is to be that is written, by their numbers; whoever restores it, if nobody is named.
+    pub owner: Option<(u32, u32)>,
+    /// How many names there may be at the most.
+    pub max_entries: u64,
+    /// How many bytes there may be at the most.
+    pub max_bytes: u64,
+    /// How many threads work.
+    pub threads: usize,
+    /// Is told after each step how far it is, by several threads; answers whether to go on. It begins
+    /// anew when files are compared, written, and put in place.
+    pub progress: &'a (dyn Fn(Progress) -> bool + Sync),
+}
+
+/// What is believed of a file that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// How it looks: its size, mode, time and attributes.
+    Looks,
+    /// Its bytes alone, all of which are read: for a tree that may be torn, as after a power cut.
+    Bytes,
+}
+
+/// Whether a restore in place does anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The directory becomes what the snapshot says.
+    Write,
+    /// It is only said what would be done.
+    Report,
+}
+
+/// What a restore in place did, or would do. Directories count when they are made, or have another mode
+/// or other attributes; their times do not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// Names that are as they should be.
+    pub same: u64,
+    /// Names that were written.
+    pub written: u64,
+    /// How many of those looked as they should, and had other bytes.
+    pub repaired: u64,
+    /// Names that were removed.
+    pub removed: u64,
+    /// Sockets, pipes, devices and mounts, which are left where they are unless their directory goes or the
+    /// snapshot has something of their name.
+    pub left: u64,
+    /// Bytes of files that were read to compare them.
+    pub bytes_read: u64,
+    /// Bytes of files that were written.
+    pub bytes_written: u64,
+    /// What was done at which path, by path. A directory that was removed stands for all that was in it.
+    pub changes: Vec<(Vec<u8>, Mending)>,
+    /// What is remembered of the tree as it is now. A capture that it is handed to reads only what
+    /// changes from now on, and what was left by its looks alone.
+    pub state: State,
+}
+
+/// What was done at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mending {
+    /// It was written.
+    Written,
+    /// It looked as it should, and was written because its bytes were others.
+    Repaired,
+    /// It was removed.
+    Removed,
+}
+
+/// A directory that is to become a tree.
+pub(super) struct Target {
+    /// Where it is, whatever it was called by.
+    pub(super) path: PathBuf,
+    pub(super) directory: std::os::fd::OwnedFd,
+    pub(super) mode: u32,
+}
+
+impl Repository {
+    /// Makes an existing directory equal to a tree of a snapshot. What is remembered of the directory, if
+    /// anything, saves looking into files that are as they were. Whatever is damaged in the store is found
+    /// before anything in the directory is touched.
+    pub fn restore_in_place(&self, in_place: &InPlace<'_>, remembered: &State) -> Result<Mended> {
+        let InPlace { root, .. } = in_place;
+        let tree = in_place.snapshot.root(root.name)?;
+        let target = Target::open(root)?;
+        self.refresh()?;
+        let nothing = KnownTree::default();
+        let known = match in_place.trust {
+            Trust::Looks => remembered.tree(root.name, &target.path).unwrap_or(&nothing),
+            Trust::Bytes => &nothing,
+        };
+        let scanned = look(in_place, &target, known)?;
+        let comparing = Comparing::of(self, in_place, tree, &target, &scanned, known);
+        let (plan, mut mended) = comparing.plan()?;
+        match in_place.effect {
+            Effect::Report => mended.state = remembered.clone(),
+            Effect::Write => {
+                let doubtful = Applying::of(self, in_place, tree, &target).apply(plan)?;
+                let began = crate::capture::realtime();
+                let after = look(in_place, &target, &nothing)?;
+                let known = known::after(self, in_place, tree, &after, &doubtful, began)?;
+                let root = (root.name.to_owned(), target.path);
+                mended.state = State::of(in_place.snapshot.id, root, known);
+            }
+        }
+        Ok(mended)
+    }
+}
+
+impl Target {
+    fn open(root: &Root<'_>) -> Result<Self> {
+        let failed = |error: io::Error| SnapshotError::tree("open", root.path)(error);
+        let path = root.path.canonicalize().map_err(failed)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&path, flags, Mode::empty());
+        let directory = opened.map_err(|error| failed(error.into()))?;
+        let mode = file::stamp_of(directory.as_fd()).map_err(failed)?.permissions();
+        Ok(Self { path, directory, mode })
+    }
+}
+
+/// Looks at everything in the directory.
+fn look(in_place: &InPlace<'_>, target: &Target, known: &KnownTree) -> Result<Scanned> {
+    let InPlace { root, threads, .. } = in_place;
+    let scanned = scan::scan(target.directory.as_fd(), known, root.excluded, (*threads).max(1));
+    let scanned = scanned.map_err(|(path, error)| {
+        SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
+    })?;
+    if scanned.skipped.unreadable > 0 {
+        // What is in there can be neither compared nor removed.
+        let denied = io::ErrorKind::PermissionDenied.into();
+        return Err(SnapshotError::tree("look into every directory of", root.path)(denied));
+    }
+    Ok(scanned)
+}
