@@ -134,6 +134,71 @@ fn damage_is_named_and_the_rest_is_restored() {
     assert_eq!(fs::read(dir.path().join("back/Cargo.lock")).unwrap(), b"locked");
 }
 
+#[test]
+fn a_directory_that_is_there_becomes_what_the_snapshot_says() {
+    let dir = project();
+    let main = dir.path().join("project/src/main.rs");
+    json(dir.path(), &["capture", "project"]);
+    fs::write(&main, "fn other() {}").unwrap();
+    fs::create_dir(dir.path().join("project/target")).unwrap();
+    fs::write(dir.path().join("project/target/built"), "built").unwrap();
+
+    let over = ["restore", "latest", "project", "--in-place"];
+    let said = json(dir.path(), &[&over[..], &["--dry-run"]].concat());
+    let expected = serde_json::json!([
+        { "path": "src/main.rs", "change": "written" }, { "path": "target", "change": "removed" },
+    ]);
+    assert_eq!((&said["changes"], &said["dryRun"]), (&expected, &Value::Bool(true)));
+    assert_eq!(fs::read(&main).unwrap(), b"fn other() {}", "it is only said");
+
+    let kept = json(dir.path(), &[&over[..], &["--exclude", "target"]].concat());
+    assert_eq!((kept["written"].as_u64(), kept["removed"].as_u64()), (Some(1), Some(0)));
+    assert_eq!(fs::read(&main).unwrap(), b"fn main() {}");
+    let done = json(dir.path(), &over);
+    assert_eq!((done["written"].as_u64(), done["removed"].as_u64()), (Some(0), Some(2)));
+    assert!(!dir.path().join("project/target").exists());
+
+    // Torn: it looks as it should.
+    let modified = fs::metadata(&main).unwrap().modified().unwrap();
+    fs::write(&main, [0; 12]).unwrap();
+    fs::File::options().append(true).open(&main).unwrap().set_modified(modified).unwrap();
+    let output = ash(dir.path(), &[&over[..], &["--check", "--store", "store"]].concat());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.starts_with("repaired src/main.rs\n1 name written (1 looked right), 12 B;"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&main).unwrap(), b"fn main() {}");
+
+    let refusals: [(&[&str], i32, &str); 5] = [
+        (&["restore", "latest", "nothing", "--in-place"], 4, "is no directory"),
+        (&["restore", "latest", "project/Cargo.lock", "--in-place"], 4, "is no directory"),
+        (&["restore", "latest", "store", "--in-place"], 2, "the store itself"),
+        (
+            &["restore", "latest", "project", "--in-place", "--path", "src"],
+            2,
+            "cannot be used with",
+        ),
+        (&["restore", "latest", "new", "--dry-run"], 2, "--in-place"),
+    ];
+    for (args, code, text) in refusals {
+        let (ended, said) = refused(dir.path(), &[args, &["--store", "store"]].concat());
+        assert_eq!((ended, said.contains(text)), (code, true), "{args:?}: {said}");
+    }
+    let (_, said) = refused(dir.path(), &["restore", "latest", "project", "--store", "store"]);
+    assert!(said.contains("--in-place"), "{said}");
+}
+
+#[test]
+fn a_store_in_the_directory_survives_what_is_restored_from_it() {
+    let dir = project();
+    json(dir.path(), &["capture", "."]);
+    fs::remove_file(dir.path().join("project/Cargo.lock")).unwrap();
+    let done = json(dir.path(), &["restore", "latest", ".", "--in-place"]);
+    assert_eq!((done["written"].as_u64(), done["removed"].as_u64()), (Some(1), Some(0)));
+    assert_eq!(json(dir.path(), &["verify"])["whole"], true);
+}
+
 fn packs(dir: &Path) -> Vec<std::path::PathBuf> {
     let shards = fs::read_dir(dir.join("store/packs")).unwrap();
     let packs = shards.flat_map(|shard| fs::read_dir(shard.unwrap().path()).unwrap());

@@ -56,7 +56,7 @@ fn changes(path: &[(Vec<u8>, Mending)]) -> Vec<(String, Mending)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_a_directory_is_it_becomes_what_the_snapshot_says(

@@ -1,5 +1,6 @@
 //! `ash snapshot`: directories in a store, and back. No server is needed.
 
+mod in_place;
 mod look;
 mod store;
 
@@ -70,7 +71,7 @@ enum Command {
         #[command(flatten)]
         store: Where,
     },
-    /// Restore a snapshot, or one path of it, where nothing is yet
+    /// Restore a snapshot, or one path of it, where nothing is yet; or over a directory
     Restore {
         /// Its id, the beginning of it, or `latest`
         snapshot: String,
@@ -84,6 +85,8 @@ enum Command {
         /// Leave out files that are damaged in the store, and name them
         #[arg(long)]
         leave_out_damaged: bool,
+        #[command(flatten)]
+        in_place: in_place::Args,
     },
     /// Read everything back, and name what is damaged; ends with 1 if something is
     Verify {
@@ -123,7 +126,11 @@ pub(super) fn run(args: Args, env: &BTreeMap<String, String>, json: bool) -> any
         Command::Diff { before, after, store } => {
             look::diff(&screen, &open(&store)?, &before, &after)
         }
-        Command::Restore { snapshot, target, store, path, leave_out_damaged } => {
+        Command::Restore { snapshot, target, store, in_place, .. } if in_place.in_place => {
+            let store = Store::open(&store.store)?;
+            in_place::restore(&screen, &store, &snapshot, &target, &in_place)
+        }
+        Command::Restore { snapshot, target, store, path, leave_out_damaged, .. } => {
             let damaged = if leave_out_damaged { Damaged::LeaveOut } else { Damaged::Refuse };
             let store = open(&store)?;
             restore(&screen, &store, &snapshot, &target, path.as_deref(), damaged)
@@ -150,9 +157,9 @@ pub(super) fn run(args: Args, env: &BTreeMap<String, String>, json: bool) -> any
 fn of(error: SnapshotError) -> anyhow::Error {
     match error {
         SnapshotError::Missing(what) => Mistake::NotFound(format!("{what} is not there")).into(),
-        error @ SnapshotError::Exists(_) => {
-            anyhow::Error::from(error).context(Hint("name a place where nothing is yet"))
-        }
+        error @ SnapshotError::Exists(_) => anyhow::Error::from(error).context(Hint(
+            "name a place where nothing is yet, or restore over a directory with --in-place",
+        )),
         error @ SnapshotError::Damaged { .. } => anyhow::Error::from(error).context(Hint(
             "ash snapshot verify names what is damaged; restore --leave-out-damaged leaves it out",
         )),
