@@ -7,7 +7,7 @@ use crate::error::Malformed;
 /// The longest name, link target and path of a hard link.
 pub(crate) const MAX_NAME: usize = 255;
 const MAX_TARGET: usize = 4095;
-const MAX_PATH: usize = 1024 * 1024;
+pub(crate) const MAX_PATH: usize = 1024 * 1024;
 
 /// The longest extended attributes that are kept, and how many.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;

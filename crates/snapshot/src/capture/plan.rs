@@ -8,6 +8,7 @@ use rustix::fs::FileType;
 use crate::file;
 use crate::scan::Scanned;
 use crate::state::{KnownKind, KnownTree};
+use crate::tree::MAX_PATH;
 
 /// What has to be done for a tree.
 pub(crate) struct Plan {
@@ -65,6 +66,10 @@ fn links(scanned: &Scanned) -> HashMap<(usize, usize), (usize, usize)> {
     for mut names in names.into_values().filter(|names| names.len() > 1) {
         names.sort_by(|&(a, x), &(b, y)| compare_paths(&path(scanned, a, x), &path(scanned, b, y)));
         let first = names[0];
+        // A path that no entry can hold: each is a file of its own then, with the same chunks.
+        if path(scanned, first.0, first.1).len() > MAX_PATH {
+            continue;
+        }
         links.extend(names[1..].iter().map(|&name| (name, first)));
     }
     links
@@ -84,4 +89,35 @@ pub(crate) fn path(scanned: &Scanned, directory: usize, entry: usize) -> Vec<u8>
 fn compare_paths(one: &[u8], other: &[u8]) -> Ordering {
     let parts = |path| <[u8]>::split(path, |&byte| byte == b'/');
     parts(one).cmp(parts(other))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::scan::{Seen, SeenEntry, Skipped};
+    use crate::state::Stamp;
+
+    /// A tree in which two names of one file are in a directory with a path of this length.
+    fn linked(length: usize) -> Scanned {
+        let stamp = Stamp { mode: 0o100_644, links: 2, inode: 7, ..Stamp::NONE };
+        let entry =
+            |name: &[u8]| SeenEntry { name: name.into(), stamp, directory: None, known: None };
+        let seen = Seen {
+            path: vec![b'x'; length],
+            known: None,
+            entries: vec![entry(b"a"), entry(b"b")],
+            same_names: false,
+        };
+        Scanned { directories: vec![seen], skipped: Skipped::default(), left: Vec::new() }
+    }
+
+    #[test]
+    fn names_too_deep_for_a_hard_link_are_files_of_their_own() {
+        let deep = linked(MAX_PATH - 1);
+        let plan = Plan::of(&deep, &KnownTree::default());
+        assert_eq!((plan.reads.len(), plan.links.len()), (2, 0));
+        let less_deep = linked(MAX_PATH - 2);
+        let plan = Plan::of(&less_deep, &KnownTree::default());
+        assert_eq!((plan.reads.len(), plan.links.len()), (1, 1));
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Instant;
@@ -134,11 +135,17 @@ impl<'a, 'w> Files<'a, 'w> {
             // One more, as one may wait until a pack is durable.
             for _ in 0..=threads {
                 scope.spawn(|| {
-                    if let Err(error) = self.work(&taken, &outcomes) {
-                        note(&failure, error);
+                    // Whoever fails or panics: nobody may be left to wait for the queue.
+                    let work = AssertUnwindSafe(|| self.work(&taken, &outcomes));
+                    let done = catch_unwind(work);
+                    if !matches!(done, Ok(Ok(()))) {
                         self.stopped.store(true, Ordering::Relaxed);
-                        // Nobody may be left to wait for the queue.
                         while taken.lock().unwrap_or_else(PoisonError::into_inner).recv().is_ok() {}
+                    }
+                    match done {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => note(&failure, error),
+                        Err(panic) => resume_unwind(panic),
                     }
                 });
             }

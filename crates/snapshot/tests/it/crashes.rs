@@ -1,12 +1,11 @@
 //! Whatever dies or fails when: what was acknowledged can be restored, and nothing half is to be seen.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use ash_snapshot::objects::{LocalObjects, MemoryObjects, Objects};
 use ash_snapshot::{Others, Repository, SnapshotId, State, Verify};
@@ -77,6 +76,8 @@ fn the_process_that_dies() {
     // Points come in pairs: before a call, and after it.
     let odd = Odd::new(&objects, move |_, _| {
         let call = calls.fetch_add(1, Ordering::Relaxed);
+        // Whoever wants to know is told of every call.
+        io::stdout().write_all(b".").and_then(|()| io::stdout().flush()).unwrap();
         if call * 2 == point {
             std::process::abort();
         }
@@ -183,9 +184,11 @@ fn whenever_the_process_dies_what_a_server_acknowledged_is_there() {
 #[test]
 fn killed_at_random_again_and_again_nothing_is_lost() {
     let place = tempfile::tempdir().unwrap();
-    for round in 0..12_u64 {
-        let mut child = dying(place.path()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(20 + round * 37 % 150));
+    for round in 0..12 {
+        let mut child = dying(place.path()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        // Killed some calls later than is known: it does not wait for us.
+        let mut calls = vec![0; 20 + round * 37 % 250];
+        child.stdout.as_mut().unwrap().read_exact(&mut calls).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         check(place.path(), &format!("round {round}"));

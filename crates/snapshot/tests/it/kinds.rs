@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 
-use ash_snapshot::State;
+use ash_snapshot::{Capture, Root, State};
 
 use crate::compare::{capture, in_memory, on_disk, picture, restored};
 
@@ -124,4 +124,89 @@ fn a_tree_of_thousands_of_levels_comes_back() {
     crate::compare::restore(&repository, &first, &target).unwrap();
     let second = capture(&repository, &target, &mut State::default()).snapshot;
     assert_eq!(first.roots[0].tree, second.roots[0].tree);
+}
+
+#[test]
+fn a_worker_that_panics_keeps_nobody_waiting() {
+    let tree = tempfile::tempdir().unwrap();
+    for number in 0..2_000 {
+        fs::write(tree.path().join(number.to_string()), "text").unwrap();
+    }
+    let roots = [Root { name: "workspace", path: tree.path(), excluded: &[] }];
+    let capture = Capture {
+        roots: &roots,
+        parent: None,
+        label: None,
+        freeze: None,
+        threads: 1,
+        progress: &|_| panic!("as a bug would"),
+    };
+    let captured = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        drop(in_memory().capture(&capture, &mut State::default()));
+    }));
+    assert!(captured.is_err());
+}
+
+const MOUNTED: &str = "ASH_SNAPSHOT_MOUNTED";
+
+/// Not a test: looks at a tree that something is mounted in, in a world of its own.
+#[test]
+fn the_process_that_mounts() {
+    let Some(tree) = std::env::var_os(MOUNTED) else { return };
+    let tree = std::path::Path::new(&tree);
+    let mount = |args: &[&str], at: &str| {
+        let mut mount = std::process::Command::new("mount");
+        assert!(mount.args(args).arg(tree.join(at)).status().unwrap().success());
+    };
+    let bound = tree.join("plain");
+    mount(&["-t", "tmpfs", "none"], "mounted");
+    // The same device, and yet another mount.
+    mount(&["--bind", bound.to_str().unwrap()], "bound");
+    mount(&["--bind", bound.join("file").to_str().unwrap()], "file");
+    fs::write(tree.join("mounted/inside"), "not ours").unwrap();
+
+    let repository = in_memory();
+    let captured = capture(&repository, tree, &mut State::default()).snapshot;
+    assert_eq!(captured.skipped.mounts, 3);
+    let root = captured.root("workspace").unwrap();
+    assert_eq!((root.files, root.directories), (1, 3), "two of them empty");
+    // Restored over, it stays as it is.
+    fs::write(tree.join("new"), "text").unwrap();
+    let in_place = ash_snapshot::InPlace {
+        snapshot: &captured,
+        root: Root { name: "workspace", path: tree, excluded: &[] },
+        trust: ash_snapshot::Trust::Looks,
+        effect: ash_snapshot::Effect::Write,
+        owner: None,
+        max_entries: 1000,
+        max_bytes: 1000,
+        threads: 2,
+        progress: &|_| true,
+    };
+    let mended = repository.restore_in_place(&in_place, &State::default()).unwrap();
+    assert_eq!((mended.removed, mended.written, mended.left), (1, 0, 3));
+    assert_eq!(fs::read(tree.join("mounted/inside")).unwrap(), b"not ours");
+    assert_eq!(fs::read(tree.join("bound/file")).unwrap(), b"text");
+    fs::write(tree.join("seen"), "").unwrap();
+}
+
+#[test]
+fn what_is_mounted_in_a_tree_is_not_captured_and_not_touched() {
+    let tree = tempfile::tempdir().unwrap();
+    for directory in ["mounted", "bound", "plain"] {
+        fs::create_dir(tree.path().join(directory)).unwrap();
+    }
+    fs::write(tree.path().join("plain/file"), "text").unwrap();
+    fs::write(tree.path().join("file"), "covered").unwrap();
+    let unshared = std::process::Command::new("unshare").args(["-rm", "true"]).status();
+    if !unshared.is_ok_and(|status| status.success()) {
+        println!("not tried: this machine lets nobody mount anything");
+        return;
+    }
+    let mut mounting = std::process::Command::new("unshare");
+    mounting.arg("-rm").arg(std::env::current_exe().unwrap());
+    mounting.args(["--exact", "kinds::the_process_that_mounts", "--test-threads=1"]);
+    let output = mounting.env(MOUNTED, tree.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(tree.path().join("seen").exists());
 }

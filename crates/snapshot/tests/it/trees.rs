@@ -83,10 +83,11 @@ pub(crate) fn apply(root: &Path, change: &Change) {
                 return Ok(());
             }
             let none = rustix::fs::XattrFlags::empty();
-            Ok(match value {
+            match value {
                 0 => rustix::fs::removexattr(path, "user.a")?,
                 value => rustix::fs::setxattr(path, "user.a", &[*value], none)?,
-            })
+            }
+            Ok(())
         }),
     };
     // What cannot be done is not done.
