@@ -1,20 +1,23 @@
 //! Collection: what no snapshot needs is removed, also while captures run in other processes.
 //!
 //! Nobody holds a lock. Removal takes two collections that are a grace period apart: the first puts a
-//! mark, and captures do not rely on packs with a mark; the second removes what still nobody needs.
+//! mark, and captures do not rely on packs with a mark, which is never taken away; the second removes
+//! what still nobody needs. Packs of which little is needed are written anew, and are not needed then.
 //! A capture that takes longer than a quarter of the grace period looks again before its snapshot is put.
 //! `FORMAT.md` says why that is enough.
 
-use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
-use crate::capture::realtime;
 use crate::content::{Content, Item};
 use crate::error::{Result, SnapshotError};
 use crate::id::Id;
+use crate::objects::Listed;
+use crate::pack::PackedChunk;
 use crate::repository::{Chunks, Repository, pack_name};
 use crate::snapshot::{Forgotten, Snapshot, SnapshotId};
 use crate::tree::Kind;
+use crate::verify::Verified;
 
 /// Where marks are.
 const MARKS: &str = "gc/";
@@ -42,20 +45,43 @@ pub struct Collected {
     pub removed: u64,
     /// Their bytes.
     pub removed_bytes: u64,
+    /// Packs of which little was needed: that is in new ones now, and they are waiting, or removed.
+    pub rewritten: u64,
+    /// How many bytes the new ones have.
+    pub rewritten_bytes: u64,
     /// Packs that cannot be read, and are left as they are.
     pub unreadable: u64,
 }
 
 /// Marks of packs: when the first was put, and what they are called.
-pub(crate) type Marks = HashMap<Id, (i64, Vec<String>)>;
-
-pub(crate) fn now() -> i64 {
-    let now = realtime();
-    now.seconds * 1000 + i64::from(now.nanoseconds / 1_000_000)
-}
+pub(crate) type Marks = BTreeMap<Id, (i64, Vec<String>)>;
 
 fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A pack, and what of it is needed.
+pub(crate) struct Weighed {
+    pub(crate) id: Id,
+    listed: Listed,
+    /// Since when nobody relies on it.
+    pub(crate) mark: Option<i64>,
+    /// How many bytes its chunks have.
+    pub(crate) bytes: u64,
+    /// Chunks that snapshots need, and that no better pack has.
+    pub(crate) needed: Vec<PackedChunk>,
+}
+
+impl Weighed {
+    /// Of two packs that have a chunk and no mark, the later one keeps it. All see it alike.
+    fn rank(&self) -> (i64, Id) {
+        (self.listed.put_at, self.id)
+    }
+
+    /// Whether it was there at this time.
+    pub(crate) fn is_of(&self, time: i64) -> bool {
+        self.listed.put_at <= time
+    }
 }
 
 impl Repository {
@@ -75,7 +101,23 @@ impl Repository {
         Ok(forgotten)
     }
 
-    /// Packs that are about to be removed.
+    /// From now on no capture relies on packs that were found to be damaged: what is in them is stored again
+    /// by whoever reads it. When all that is needed of them is elsewhere, collections remove them. Returns
+    /// how many they are. A pack whose index cannot be read is relied on by nobody anyway.
+    pub fn distrust(&self, verified: &Verified) -> Result<u64> {
+        let marks = self.marks()?;
+        let mut marked = 0;
+        for (name, _) in &verified.damaged_packs {
+            let Some(Ok(id)) = name.rsplit('/').next().map(str::parse::<Id>) else { continue };
+            if !marks.contains_key(&id) {
+                self.put_mark(id)?;
+                marked += 1;
+            }
+        }
+        Ok(marked)
+    }
+
+    /// Packs that nobody relies on any more.
     pub(crate) fn marks(&self) -> Result<Marks> {
         let listed = self.objects().list(MARKS).map_err(SnapshotError::store("list", MARKS))?;
         let mut marks = Marks::new();
@@ -85,6 +127,8 @@ impl Repository {
                 Some((pack.parse::<Id>().ok()?, at.parse::<i64>().ok()?))
             });
             let Some((pack, at)) = mark else { continue };
+            // Whoever put it may have taken long to do so.
+            let at = at.max(listed.put_at);
             let (first, names) = marks.entry(pack).or_insert((at, Vec::new()));
             *first = at.min(*first);
             names.push(listed.name);
@@ -105,9 +149,9 @@ impl Repository {
 
     /// Nothing is returned if a snapshot was forgotten meanwhile.
     fn collect(&self, others: Others) -> Result<Option<Collected>> {
-        let (began, began_at) = (Instant::now(), now());
+        let began = self.time();
         let expires = match others {
-            Others::MayCapture => began_at.saturating_sub(milliseconds(self.grace())),
+            Others::MayCapture => began.wall.saturating_sub(milliseconds(self.grace())),
             Others::AreAway => i64::MAX,
         };
         // In this order: see `FORMAT.md`.
@@ -116,16 +160,79 @@ impl Repository {
         let marks = self.marks()?;
         self.refresh()?;
         let packs = self.packs()?;
+        let Some(needed) = self.reached(&ids, &forgotten, others, expires)? else {
+            return Ok(None);
+        };
+        let mut collected = Collected::default();
+        let present: HashSet<Id> = packs.iter().map(|(id, _)| *id).collect();
+        let mut weighed = self.weigh(packs, &marks, others, &needed, &mut collected)?;
+        drop(needed);
+        let rewritten = self.rewrite(&mut weighed, expires, &mut collected)?;
+
+        for (_, (_, names)) in marks.iter().filter(|(id, _)| !present.contains(id)) {
+            self.remove_all(names)?;
+        }
+        for Forgotten { id, name, at } in forgotten {
+            // Who forgets it may not have come to remove it.
+            if at <= expires && !ids.contains(&id) {
+                self.remove_all(&[name])?;
+            }
+        }
+        for pack in weighed {
+            let names = marks.get(&pack.id).map_or(&[][..], |(_, names)| names);
+            if !pack.needed.is_empty() {
+                collected.kept += 1;
+                if others == Others::AreAway {
+                    // Nobody thinks of removing it.
+                    self.remove_all(names)?;
+                }
+                continue;
+            }
+            let is_due = match others {
+                Others::MayCapture => pack.mark.is_some_and(|at| at <= expires),
+                Others::AreAway => true,
+            };
+            if is_due {
+                self.remove_all(&[pack_name(pack.id)])?;
+                self.remove_all(names)?;
+                collected.removed += 1;
+                collected.removed_bytes += pack.listed.size;
+                continue;
+            }
+            collected.waiting += 1;
+            // One that is young belongs to a capture that has not finished, most likely. After a long time
+            // somebody may need it again, and would have to do without.
+            let is_recent = self.time().since(&began) < self.grace() / 4;
+            let is_rewritten = rewritten.contains(&pack.id);
+            if pack.mark.is_none() && pack.is_of(expires) && (is_recent || is_rewritten) {
+                self.put_mark(pack.id)?;
+            }
+        }
+        // Somebody may be slow to write, whatever the grace period is.
+        let age = if others == Others::AreAway { Duration::ZERO } else { Self::GRACE };
+        self.objects().clear(age).map_err(SnapshotError::store("clear", "what was left"))?;
+        Ok(Some(collected))
+    }
+
+    /// The chunks that snapshots need, forgotten ones included. Nothing is returned if one was forgotten
+    /// meanwhile.
+    fn reached(
+        &self,
+        ids: &[SnapshotId],
+        forgotten: &[Forgotten],
+        others: Others,
+        expires: i64,
+    ) -> Result<Option<HashSet<Id>>> {
         let mut reached =
             Reached { chunks: Chunks::of(self), ids: HashSet::new(), seen: HashSet::new() };
         for id in ids {
-            match self.snapshot(id) {
+            match self.snapshot(*id) {
                 Ok(snapshot) => reached.snapshot(&snapshot)?,
                 Err(SnapshotError::Missing(_)) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
-        for Forgotten { id, name, at } in &forgotten {
+        for Forgotten { id, name, at } in forgotten {
             if others == Others::AreAway {
                 continue;
             }
@@ -136,12 +243,21 @@ impl Repository {
                 Ok(()) | Err(_) => {}
             }
         }
-        let Reached { ids: needed, .. } = reached;
+        Ok(Some(reached.ids))
+    }
 
-        let mut collected = Collected::default();
-        let mut unneeded = Vec::new();
-        let present: HashSet<Id> = packs.iter().map(|(id, _)| *id).collect();
-        let mut kept = HashSet::new();
+    /// What of each pack is needed. A chunk that several packs have is needed of one: of the latest of those
+    /// without a mark; if all have one, of all.
+    fn weigh(
+        &self,
+        packs: Vec<(Id, Listed)>,
+        marks: &Marks,
+        others: Others,
+        needed: &HashSet<Id>,
+        collected: &mut Collected,
+    ) -> Result<Vec<Weighed>> {
+        let mut weighed = Vec::with_capacity(packs.len());
+        let mut best: HashMap<Id, (i64, Id)> = HashMap::new();
         for (id, listed) in packs {
             let frames = match self.read_index(id, listed.size) {
                 Ok(frames) => frames,
@@ -152,56 +268,36 @@ impl Repository {
                 }
                 Err(error) => return Err(error),
             };
-            let mut chunks = frames.iter().flat_map(|frame| &frame.chunks);
-            if chunks.any(|chunk| needed.contains(&chunk.id)) {
-                kept.insert(id);
-            } else {
-                unneeded.push((id, listed));
-            }
-        }
-        collected.kept = kept.len() as u64;
-        // Marks that do not hold go before anything else, and before what they were cleared for.
-        for (id, (_, names)) in &marks {
-            if kept.contains(id) || !present.contains(id) {
-                self.remove_all(names)?;
-            }
-        }
-        for Forgotten { name, at, .. } in forgotten {
-            if at <= expires {
-                self.remove_all(&[name])?;
-            }
-        }
-        for (id, listed) in unneeded {
-            let mark = marks.get(&id);
-            let is_due = match others {
-                Others::MayCapture => mark.is_some_and(|(at, _)| *at <= expires),
-                Others::AreAway => true,
+            let mark = match others {
+                Others::MayCapture => marks.get(&id).map(|(at, _)| *at),
+                Others::AreAway => None,
             };
-            if is_due {
-                self.remove_all(&[pack_name(id)])?;
-                self.remove_all(mark.map_or(&[][..], |(_, names)| names))?;
-                collected.removed += 1;
-                collected.removed_bytes += listed.size;
-                continue;
+            let bytes = frames.iter().map(|frame| u64::from(frame.length)).sum();
+            let chunks = frames.into_iter().flat_map(|frame| frame.chunks);
+            let chunks = chunks.filter(|chunk| needed.contains(&chunk.id)).collect();
+            let pack = Weighed { id, listed, mark, bytes, needed: chunks };
+            if pack.mark.is_none() {
+                for chunk in &pack.needed {
+                    let best = best.entry(chunk.id).or_insert(pack.rank());
+                    *best = pack.rank().max(*best);
+                }
             }
-            collected.waiting += 1;
-            // One that is young belongs to a capture that has not finished, most likely.
-            if mark.is_none() && listed.put_at <= expires && began.elapsed() < self.grace() / 4 {
-                self.put_mark(id)?;
-            }
+            weighed.push(pack);
         }
-        // Somebody may be slow to write, whatever the grace period is.
-        let age = if others == Others::AreAway { Duration::ZERO } else { Self::GRACE };
-        self.objects().clear(age).map_err(SnapshotError::store("clear", "what was left"))?;
-        Ok(Some(collected))
+        for pack in &mut weighed {
+            let (rank, mark) = (pack.rank(), pack.mark);
+            pack.needed.retain(|chunk| match mark {
+                None => best.get(&chunk.id) == Some(&rank),
+                Some(_) => !best.contains_key(&chunk.id),
+            });
+        }
+        Ok(weighed)
     }
 
     fn put_mark(&self, pack: Id) -> Result<()> {
-        let begin = Instant::now();
-        let name = format!("{MARKS}{pack}.{}", now());
+        let name = format!("{MARKS}{pack}.{}", self.time().wall);
         self.objects().put(&name, b"").map_err(SnapshotError::store("put", &name))?;
-        // It says when it was put, and that is not so.
-        if begin.elapsed() >= self.grace() / 4 { self.remove_all(&[name]) } else { Ok(()) }
+        Ok(())
     }
 
     fn remove_all(&self, names: &[String]) -> Result<()> {

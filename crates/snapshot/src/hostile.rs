@@ -138,7 +138,7 @@ fn index_bytes() -> Vec<u8> {
     let mut builder = FrameBuilder::default();
     builder.add(ChunkKind::Data, Id::of(b"x"), b"some bytes");
     let frame = builder.finish().index;
-    let (end, _) = pack::end_of(&[frame], 18);
+    let (end, _) = pack::end_of(&[frame], 18, [7; 16]);
     zstd::bulk::decompress(&end[..end.len() - pack::FOOTER], 1000).unwrap()
 }
 

@@ -12,7 +12,7 @@
 //! | [`capture`](Capture) | from directories to a snapshot |
 //! | [`restore`](Restore) | and back |
 //! | [`verify`](Verify) | whether everything can be read back |
-//! | [`gc`](Repository::gc) | removes what no snapshot needs |
+//! | [`gc`](Repository::gc), `rewrite` | removes what no snapshot needs |
 //! | `show` | what is in a tree, and how two of them differ |
 
 mod capture;
@@ -29,12 +29,16 @@ mod hostile;
 mod id;
 pub mod objects;
 mod pack;
+#[cfg(test)]
+mod races;
 mod repository;
 mod restore;
+mod rewrite;
 mod scan;
 mod show;
 mod snapshot;
 mod state;
+mod time;
 mod tree;
 mod verify;
 mod writer;

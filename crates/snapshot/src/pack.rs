@@ -115,9 +115,10 @@ pub(crate) fn longest_end(frames: usize, chunks: usize) -> u64 {
 }
 
 /// The end of a pack: its index and its footer; and its id. No two packs have the same, also if the same is
-/// in them: so one that is put is never taken for one that is damaged or about to be removed.
-pub(crate) fn end_of(frames: &[FrameIndex], offset: u64) -> (Vec<u8>, Id) {
-    let mut index = uuid::Uuid::now_v7().into_bytes().to_vec();
+/// in them, for each has a number of its own: so one that is put is never taken for one that is damaged or
+/// about to be removed.
+pub(crate) fn end_of(frames: &[FrameIndex], offset: u64, unique: [u8; 16]) -> (Vec<u8>, Id) {
+    let mut index = unique.to_vec();
     put_number(&mut index, frames.len() as u64);
     for frame in frames {
         put_number(&mut index, u64::from(frame.stored));
@@ -256,7 +257,7 @@ mod test {
             bytes.extend_from_slice(frame.bytes);
             frames.push(frame.index);
         }
-        let (end, id) = end_of(&frames, bytes.len() as u64);
+        let (end, id) = end_of(&frames, bytes.len() as u64, [7; 16]);
         bytes.extend_from_slice(&end);
         (bytes, id, frames)
     }

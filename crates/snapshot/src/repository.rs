@@ -11,6 +11,7 @@ use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::objects::{Listed, Objects, Put, Unfit, probe};
 use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK};
+use crate::time::{Surroundings, Time};
 use crate::tree;
 
 /// What the first object says.
@@ -30,6 +31,7 @@ pub struct Repository(Arc<Inner>);
 struct Inner {
     objects: Box<dyn Objects>,
     grace: Duration,
+    surroundings: Surroundings,
     index: Mutex<Index>,
 }
 
@@ -113,6 +115,14 @@ impl Repository {
     /// Opens a repository with a grace period of its own. All who use it at a time must have the same: a
     /// capture must end, or look again, well before what it relies on can be removed.
     pub fn with_grace(objects: Box<dyn Objects>, grace: Duration) -> Result<Self> {
+        Self::within(objects, grace, Surroundings::real())
+    }
+
+    pub(crate) fn within(
+        objects: Box<dyn Objects>,
+        grace: Duration,
+        surroundings: Surroundings,
+    ) -> Result<Self> {
         let format = match objects.get(FORMAT_NAME, 1024) {
             Ok(format) => format,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -133,7 +143,17 @@ impl Repository {
             return Err(SnapshotError::Format(format!("it says {says:?}")));
         }
         check_again(&*objects)?;
-        Ok(Self(Arc::new(Inner { objects, grace, index: Mutex::default() })))
+        Ok(Self(Arc::new(Inner { objects, grace, surroundings, index: Mutex::default() })))
+    }
+
+    /// What time it is for whoever uses this.
+    pub(crate) fn time(&self) -> Time {
+        (self.0.surroundings.time)()
+    }
+
+    /// A number that nobody else has.
+    pub(crate) fn unique(&self) -> [u8; 16] {
+        (self.0.surroundings.unique)()
     }
 
     pub(crate) fn objects(&self) -> &dyn Objects {

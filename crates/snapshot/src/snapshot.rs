@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use crate::content::Content;
 use crate::error::{Malformed, Result, SnapshotError};
-use crate::gc;
 use crate::id::Id;
 use crate::objects::{Put, is_transient};
 use crate::repository::Repository;
@@ -236,8 +235,15 @@ impl Repository {
             // What cannot be read is relied on by nobody.
             Err(_) => Vec::new(),
         };
-        let kept = format!("{FORGOTTEN}{id}.{}", gc::now());
-        self.objects().put(&kept, &record).map_err(SnapshotError::store("put", kept))?;
+        // It says when that was, and is to be there for a grace period after the other is gone.
+        loop {
+            let now = self.time();
+            let kept = format!("{FORGOTTEN}{id}.{}", now.wall);
+            self.objects().put(&kept, &record).map_err(SnapshotError::store("put", kept))?;
+            if self.grace().is_zero() || self.time().since(&now) < self.grace() / 8 {
+                break;
+            }
+        }
         self.objects().delete(&name).map_err(SnapshotError::store("remove", name))
     }
 
@@ -247,7 +253,7 @@ impl Repository {
         let listed = listed.map_err(SnapshotError::store("list", FORGOTTEN))?;
         let ours = listed.into_iter().filter_map(|listed| {
             let (id, at) = listed.name.strip_prefix(FORGOTTEN)?.split_once('.')?;
-            let (id, at) = (id.parse().ok()?, at.parse().ok()?);
+            let (id, at) = (id.parse().ok()?, at.parse::<i64>().ok()?.max(listed.put_at));
             Some(Forgotten { id, at, name: listed.name })
         });
         Ok(ours.collect())

@@ -148,7 +148,7 @@ impl Repository {
     }
 
     /// Reads a pack, and puts down which chunks of it are whole; also of one that is damaged.
-    fn read_pack(&self, id: Id, size: u64, whole: &mut Vec<Id>) -> Result<()> {
+    pub(crate) fn read_pack(&self, id: Id, size: u64, whole: &mut Vec<Id>) -> Result<()> {
         let name = pack_name(id);
         let frames = self.read_index(id, size)?;
         let range = |offset, length: u64| {

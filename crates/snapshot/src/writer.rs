@@ -152,7 +152,7 @@ impl<'a> Writer<'a> {
         let Some(mut object) = pack.object.take() else { return Ok(()) };
         let frames = std::mem::take(&mut pack.frames);
         pack.chunks = 0;
-        let (end, id) = end_of(&frames, pack.length);
+        let (end, id) = end_of(&frames, pack.length, self.repository.unique());
         let name = pack_name(id);
         object.write(&end).map_err(SnapshotError::store("write", &name))?;
         match object.finish(&name).map_err(SnapshotError::store("put", &name))? {

@@ -132,6 +132,16 @@ fn damage_is_named_and_the_rest_is_restored() {
     let (code, said) = refused(dir.path(), &lenient);
     assert_eq!((code, said.contains("left out: noise")), (1, true), "{said}");
     assert_eq!(fs::read(dir.path().join("back/Cargo.lock")).unwrap(), b"locked");
+
+    // Stored again by who still has it.
+    assert_eq!(json(dir.path(), &["capture", "project"])["newBytes"], 0);
+    let repaired = ash(dir.path(), &["verify", "--repair", "--store", "store", "--json"]);
+    let repaired: Value = serde_json::from_slice(&repaired.stdout).unwrap();
+    assert_eq!(repaired["distrustedPacks"], 1);
+    assert!(json(dir.path(), &["capture", "project"])["newBytes"].as_u64() >= Some(100_000));
+    json(dir.path(), &["restore", "latest", "whole"]);
+    json(dir.path(), &["gc", "--alone"]);
+    assert_eq!(json(dir.path(), &["verify"])["whole"], true, "the damaged one is gone");
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Repository {
             capture.freeze.map(|(freeze, budget)| Frozen::begin(freeze, budget)).transpose()?;
         let begin = Instant::now();
         let nothing = KnownTree::default();
-        let mut since = Instant::now();
+        let mut since = self.time();
         let relied_on = self.is_relied_on(state)?;
         let known_of = |name: &str, path: &Path| {
             let known = relied_on.then(|| state.tree(name, path)).flatten();
@@ -209,7 +209,7 @@ impl Repository {
         unstable.truncate(MAX_UNSTABLE);
         let mut snapshot = Snapshot {
             version: Snapshot::VERSION,
-            id: SnapshotId::new(),
+            id: SnapshotId::from_bytes(self.unique()),
             created_at: began.seconds * 1000 + i64::from(began.nanoseconds / 1_000_000),
             parent: capture.parent,
             label: capture.label.map(str::to_owned),
@@ -223,12 +223,12 @@ impl Repository {
         if !snapshot.fit() {
             return Err(SnapshotError::TooMuch { what: "bytes in its record", most: MAX_RECORD });
         }
-        if since.elapsed() > self.grace() / 4 {
-            since = Instant::now();
+        if self.time().since(&since) > self.grace() / 4 {
+            since = self.time();
             self.look_again(&packs, relied_on.then_some(&*state))?;
         }
         self.put_snapshot(&snapshot)?;
-        if since.elapsed() > self.grace() / 2 {
+        if self.time().since(&since) > self.grace() / 2 {
             self.take_back(snapshot.id)?;
             return Err(SnapshotError::Collected);
         }

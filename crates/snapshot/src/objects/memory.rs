@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{Listed, NewObject, Objects, Put, check_name, too_long};
-use crate::gc::now;
+use crate::time::wall;
 
 /// Objects that are gone with the process.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Objects for MemoryObjects {
         if objects.contains_key(name) {
             return Ok(Put::Existed);
         }
-        objects.insert(name.to_owned(), (bytes.to_owned(), now()));
+        objects.insert(name.to_owned(), (bytes.to_owned(), wall()));
         Ok(Put::Created)
     }
 

@@ -33,9 +33,10 @@ fn what_is_forgotten_goes_and_the_rest_stays() {
     assert_eq!(nothing, Collected { kept: 5, ..Collected::default() });
     let forgotten = repository.keep_last(2).unwrap();
     assert_eq!(forgotten, taken[..3].iter().map(|(snapshot, _)| snapshot.id).collect::<Vec<_>>());
-    // The first has the chunk that all of them share.
+    // The first has the chunk that all of them share: it is in a new pack now.
     let collected = repository.gc(Others::AreAway).unwrap();
-    assert_eq!((collected.kept, collected.removed, collected.waiting), (3, 2, 0));
+    assert_eq!((collected.kept, collected.removed, collected.waiting), (3, 3, 0));
+    assert_eq!(collected.rewritten, 1);
     assert!(collected.removed_bytes > 0);
     for (snapshot, as_it_was) in &taken[3..] {
         assert_eq!(&restored(&repository, snapshot), as_it_was);
@@ -82,15 +83,81 @@ fn removal_takes_a_mark_and_the_time_after_it() {
     let again = capture(&unhurried, tree.path(), &mut State::default()).snapshot;
     assert!(again.new_bytes > 0);
     assert_eq!(objects.list("packs/").unwrap().len(), 2);
-    // It is needed again, for it has chunks that are needed: the mark goes.
+    // It has chunks that are needed, and another has them too: it goes, and its mark with it.
     let collected = repository.gc(Others::MayCapture).unwrap();
-    assert_eq!((collected.kept, collected.removed, marks()), (2, 0, 0));
-    // Marked, and not needed: it goes, and its mark with it.
-    repository.forget(again.id).unwrap();
-    repository.gc(Others::MayCapture).unwrap();
+    assert_eq!((collected.kept, collected.removed, marks()), (1, 1, 0));
+    assert_eq!(restored(&unhurried, &again), picture(tree.path()));
+}
+
+#[test]
+fn a_marked_pack_that_is_needed_stays_until_its_chunks_are_elsewhere() {
+    let tree = tempfile::tempdir().unwrap();
+    fs::write(tree.path().join("file"), "text").unwrap();
+    let objects: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+    let repository = Repository::open(Odd::shared(&objects)).unwrap();
+    let snapshot = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    let pack = objects.list("packs/").unwrap()[0].name.rsplit('/').next().unwrap().to_owned();
     objects.put(&format!("gc/{pack}.1000"), b"").unwrap();
     let collected = repository.gc(Others::MayCapture).unwrap();
-    assert_eq!((collected.removed, collected.waiting, marks()), (1, 1, 0));
+    assert_eq!((collected.kept, collected.removed, collected.rewritten), (1, 0, 0), "it is young");
+    assert_eq!(objects.list("gc/").unwrap().len(), 1, "a mark stays");
+    // By who need not wait: what is needed is written anew, and the pack goes.
+    let hurried = Repository::with_grace(Odd::shared(&objects), NO_TIME).unwrap();
+    let collected = hurried.gc(Others::MayCapture).unwrap();
+    assert_eq!((collected.kept, collected.removed, collected.rewritten), (1, 1, 1));
+    assert!(objects.list("gc/").unwrap().is_empty());
+    let other = Repository::open(Odd::shared(&objects)).unwrap();
+    assert_eq!(restored(&other, &snapshot), picture(tree.path()));
+    assert_whole(&other);
+}
+
+/// How many bytes packs have.
+fn stored(objects: &Arc<dyn Objects>) -> u64 {
+    objects.list("packs/").unwrap().iter().map(|listed| listed.size).sum()
+}
+
+#[test]
+fn after_many_turns_the_store_is_not_much_larger_than_what_is_needed() {
+    let tree = tempfile::tempdir().unwrap();
+    let objects: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+    let repository = Repository::open(Odd::shared(&objects)).unwrap();
+    let mut state = State::default();
+    let mut taken = Vec::new();
+    let noise = |seed: u64| -> Vec<u8> {
+        let mut state = seed * 2 + 1;
+        let next = |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        };
+        (0..4_000).map(next).collect()
+    };
+    for turn in 0..60_u64 {
+        // Each turn changes some of forty files; all of them at the start.
+        for file in (0..40).filter(|file| turn == 0 || (file * 7 + turn) % 9 == 0) {
+            fs::write(tree.path().join(format!("{file}")), noise(turn * 100 + file)).unwrap();
+        }
+        let snapshot = capture(&repository, tree.path(), &mut state).snapshot;
+        taken.push((snapshot, picture(tree.path())));
+        if turn % 10 == 9 {
+            repository.keep_last(3).unwrap();
+            repository.gc(Others::AreAway).unwrap();
+            let live = &taken[taken.len() - 3..];
+            let fresh: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+            let anew = Repository::open(Odd::shared(&fresh)).unwrap();
+            for (snapshot, as_it_was) in live {
+                assert_eq!(&restored(&repository, snapshot), as_it_was);
+                let place = tempfile::tempdir().unwrap();
+                let target = place.path().join("t");
+                crate::compare::restore(&repository, snapshot, &target).unwrap();
+                capture(&anew, &target, &mut State::default());
+            }
+            // Of what stays in a pack, less than three fifths are not needed.
+            let (is, needs) = (stored(&objects), stored(&fresh));
+            assert!(is < needs * 5 / 2, "turn {turn}: {is} bytes for {needs}");
+            assert!(turn < 30 || is < needs * 8 / 5, "turn {turn}: {is} bytes for {needs}");
+        }
+    }
+    assert_whole(&repository);
 }
 
 #[test]

@@ -111,6 +111,30 @@ fn a_damaged_frame_costs_the_files_that_are_in_it() {
 }
 
 #[test]
+fn what_was_found_damaged_is_stored_again_by_who_reads_it() {
+    let world = world();
+    damage(&world.packs[1], 1000);
+    let repository = on_disk(world.store.path());
+    // Nobody knows yet: it is there, by its name.
+    let third = capture(&repository, world.tree.path(), &mut State::default()).snapshot;
+    assert_eq!(third.new_bytes, 0);
+    let verified = verify(&repository);
+    assert_eq!(repository.distrust(&verified).unwrap(), 1);
+    assert_eq!(repository.distrust(&verified).unwrap(), 0, "it is known");
+    let fourth = capture(&repository, world.tree.path(), &mut State::default()).snapshot;
+    assert!(fourth.new_bytes >= 300_000);
+    for snapshot in [&world.first, &world.second, &third, &fourth] {
+        let expected = if snapshot.id == world.first.id { 3 } else { 6 };
+        assert_eq!(restored(&repository, snapshot).len(), expected);
+    }
+    assert_eq!(restored(&repository, &world.second), picture(world.tree.path()));
+    // All that is needed of it is elsewhere.
+    let collected = repository.gc(ash_snapshot::Others::AreAway).unwrap();
+    assert!(collected.removed >= 1, "{collected:?}");
+    assert!(verify(&repository).is_whole());
+}
+
+#[test]
 fn a_pack_that_is_gone_or_cut_costs_no_more_than_is_in_it() {
     for cut in [None, Some(0), Some(100)] {
         let world = world();

@@ -92,6 +92,9 @@ enum Command {
     Verify {
         #[command(flatten)]
         store: Where,
+        /// Let the next captures store again what is damaged, as far as they find it
+        #[arg(long)]
+        repair: bool,
     },
     /// Remove a snapshot
     Forget {
@@ -136,7 +139,9 @@ pub(super) fn run(args: Args, env: &BTreeMap<String, String>, json: bool) -> any
             restore(&screen, &store, &snapshot, &target, path.as_deref(), damaged)
         }
         // What is in the store is verified, not what is kept of it here.
-        Command::Verify { store } => verify(&screen, &Store::open(&store, env, Cache::Passed)?),
+        Command::Verify { store, repair } => {
+            verify(&screen, &Store::open(&store, env, Cache::Passed)?, repair)
+        }
         Command::Forget { snapshot, store } => {
             let store = open(&store)?;
             let id = store.find(&snapshot)?.id;
@@ -352,7 +357,7 @@ fn restore(
     Ok(if left_out.is_empty() { Exit::Ok } else { Exit::Failure })
 }
 
-fn verify(screen: &Screen, store: &Store) -> anyhow::Result<Exit> {
+fn verify(screen: &Screen, store: &Store, repair: bool) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let telling = Telling::new(screen, "reading", "pack");
     let verify = Verify {
@@ -363,6 +368,12 @@ fn verify(screen: &Screen, store: &Store) -> anyhow::Result<Exit> {
     let verified = store.repository.verify(&verify);
     telling.end();
     let verified = verified.map_err(of)?;
+    let mut distrusted = 0;
+    if repair && !verified.damaged_packs.is_empty() {
+        distrusted = store.repository.distrust(&verified).map_err(of)?;
+        // Who remembers that a file was stored does not read it again.
+        store.forget_states()?;
+    }
     let shown = |path: &(String, Vec<u8>)| String::from_utf8_lossy(&path.1).into_owned();
     if screen.json {
         let packs = verified.damaged_packs.iter();
@@ -375,7 +386,7 @@ fn verify(screen: &Screen, store: &Store) -> anyhow::Result<Exit> {
         Screen::document(&json!({
             "whole": verified.is_whole(), "snapshots": verified.snapshots,
             "packs": verified.packs, "chunks": verified.chunks, "bytes": verified.bytes,
-            "damagedPacks": packs, "damagedSnapshots": damaged.collect::<Vec<_>>(),
+            "distrustedPacks": distrusted, "damagedPacks": packs, "damagedSnapshots": damaged.collect::<Vec<_>>(),
             "milliseconds": { "total": milliseconds(begin.elapsed()) },
         }))?;
     } else {
@@ -399,6 +410,11 @@ fn verify(screen: &Screen, store: &Store) -> anyhow::Result<Exit> {
     if verified.is_whole() {
         return Ok(Exit::Ok);
     }
+    if repair && !screen.json {
+        note(
+            "the next capture of a directory reads all of it, and stores again what is damaged and found",
+        );
+    }
     anyhow::bail!("the store is damaged")
 }
 
@@ -418,16 +434,19 @@ fn gc(
         Screen::document(&json!({
             "forgotten": forgotten, "kept": collected.kept, "waiting": collected.waiting,
             "removed": collected.removed, "removedBytes": collected.removed_bytes,
+            "rewritten": collected.rewritten, "rewrittenBytes": collected.rewritten_bytes,
             "unreadable": collected.unreadable,
             "milliseconds": { "total": milliseconds(begin.elapsed()) },
         }))?;
         return Ok(Exit::Ok);
     }
     print(&format!(
-        "forgot {}; removed {}, {}; kept {}, {} more to be removed later\n",
+        "forgot {}; removed {}, {}; wrote {} anew, {}; kept {}, {} more to be removed later\n",
         things(forgotten.len() as u64, "snapshot"),
         things(collected.removed, "pack"),
         bytes(collected.removed_bytes),
+        things(collected.rewritten, "pack"),
+        bytes(collected.rewritten_bytes),
         things(collected.kept, "pack"),
         collected.waiting,
     ))?;

@@ -216,6 +216,20 @@ impl Store {
         builder.recursive(true).create(states)
     }
 
+    /// Forgets what is remembered of all directories.
+    pub(super) fn forget_states(&self) -> anyhow::Result<()> {
+        let Some(states) = &self.states else { return Ok(()) };
+        let failed = || format!("could not remove what is in {}", states.display());
+        let entries = match std::fs::read_dir(states) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.with_context(failed)?,
+        };
+        for entry in entries {
+            std::fs::remove_file(entry.with_context(failed)?.path()).with_context(failed)?;
+        }
+        Ok(())
+    }
+
     /// The path of what is ours from a directory that it is in. The directory itself cannot be captured.
     pub(super) fn inside(&self, dir: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(own) = &self.own else { return Ok(None) };

@@ -1,0 +1,94 @@
+//! Packs of which little is needed: that is copied to new ones, so that they need not be kept for it.
+
+use std::collections::HashSet;
+
+use crate::error::{Malformed, Result, SnapshotError};
+use crate::gc::{Collected, Weighed};
+use crate::id::Id;
+use crate::pack::FrameBuilder;
+use crate::repository::{Chunks, Repository, pack_name};
+use crate::writer::Writer;
+
+/// A pack is written anew if less than so many hundredths of its bytes are needed.
+const LITTLE: u64 = 40;
+
+impl Repository {
+    /// Copies what is needed of packs that have little of it, or that nobody relies on any more. When it
+    /// returns, the copies are there and were read back; the packs are not needed then, and are returned. Those
+    /// that are younger than this are left as they are, and so are those that cannot be read as a whole.
+    pub(crate) fn rewrite(
+        &self,
+        packs: &mut [Weighed],
+        expires: i64,
+        collected: &mut Collected,
+    ) -> Result<HashSet<Id>> {
+        let writer = Writer::to(self, HashSet::new());
+        let mut chunks = Chunks::of(self);
+        let mut frame = FrameBuilder::default();
+        let mut copied = HashSet::new();
+        let mut emptied = Vec::new();
+        for (number, pack) in packs.iter().enumerate() {
+            let needed: u64 = pack.needed.iter().map(|chunk| u64::from(chunk.length)).sum();
+            let is_little = needed * 100 < pack.bytes * LITTLE;
+            let is_wanted = pack.is_of(expires) && (is_little || pack.mark.is_some());
+            if pack.needed.is_empty() || !is_wanted {
+                continue;
+            }
+            let mut whole = true;
+            for chunk in &pack.needed {
+                if !copied.insert(chunk.id) {
+                    continue;
+                }
+                let added = chunks
+                    .with(chunk.kind, chunk.id, |bytes| frame.add(chunk.kind, chunk.id, bytes));
+                match added {
+                    Ok(()) => {}
+                    Err(SnapshotError::Damaged { .. }) => {
+                        copied.remove(&chunk.id);
+                        whole = false;
+                    }
+                    Err(error) => return Err(error),
+                }
+                if frame.is_full() {
+                    writer.write(frame.finish())?;
+                }
+            }
+            if whole {
+                emptied.push(number);
+            }
+        }
+        if !frame.is_empty() {
+            writer.write(frame.finish())?;
+        }
+        let (added, new) = writer.finish()?;
+        self.read_back(&new)?;
+        collected.rewritten_bytes = added.stored_bytes;
+        collected.rewritten = emptied.len() as u64;
+        collected.kept = new.len() as u64;
+        let emptied = emptied.into_iter().map(|number| {
+            packs[number].needed.clear();
+            packs[number].id
+        });
+        Ok(emptied.collect())
+    }
+
+    /// Reads packs back that are to stand for others.
+    fn read_back(&self, new: &HashSet<Id>) -> Result<()> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut left = new.clone();
+        for (id, listed) in self.packs()? {
+            if left.remove(&id) {
+                self.read_pack(id, listed.size, &mut Vec::new())?;
+            }
+        }
+        match left.into_iter().next() {
+            None => Ok(()),
+            Some(id) => {
+                let wrong = Malformed("it was put, and is not there");
+                Err(SnapshotError::damaged(pack_name(id))(wrong))
+            }
+        }
+    }
+}
