@@ -236,10 +236,14 @@ impl Repository {
             if others == Others::AreAway {
                 continue;
             }
-            // A record that could not be read was relied on by nobody.
-            let Ok(snapshot) = self.forgotten_snapshot(*id, name) else { continue };
-            match reached.snapshot(&snapshot) {
-                Err(error) if *at > expires => return Err(error),
+            let read = match self.forgotten_snapshot(*id, name) {
+                Ok(snapshot) => reached.snapshot(&snapshot),
+                // One that nobody could read was relied on by nobody.
+                Err(SnapshotError::Damaged { .. } | SnapshotError::Missing(_)) => Ok(()),
+                Err(error) => Err(error),
+            };
+            match read {
+                Err(error) if *at > expires || error.is_transient() => return Err(error),
                 Ok(()) | Err(_) => {}
             }
         }

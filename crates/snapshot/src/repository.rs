@@ -184,6 +184,7 @@ impl Repository {
             let frames = match self.read_index(id, size) {
                 Ok(frames) => frames,
                 Err(SnapshotError::Missing(_)) => continue,
+                Err(error) if error.is_transient() => return Err(error),
                 // It costs the files that need it, and not the repository.
                 Err(error) => {
                     self.index().unread = Some(error.to_string());
