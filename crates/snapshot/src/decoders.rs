@@ -85,9 +85,8 @@ mod test {
             let seed = seed.unwrap();
             let hex: String = std::fs::read_to_string(seed.path()).unwrap();
             let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
-            let byte = |two: &[u8]| {
-                u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap()
-            };
+            let byte =
+                |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap();
             let bytes: Vec<u8> = digits.chunks(2).map(byte).collect();
             let name = seed.file_name().into_string().unwrap();
             assert_eq!(decoder(&bytes), name.starts_with("right"), "{name}");

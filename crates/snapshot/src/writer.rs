@@ -124,8 +124,7 @@ impl<'a> Writer<'a> {
         if pack.length < PACK_BYTES && pack.chunks < PACK_CHUNKS {
             return Ok(());
         }
-        self.seal_aside(open)?;
-        Ok(())
+        self.seal_aside(open).map(drop)
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenPack<'a>> {

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use super::compare::Plan;
 use super::in_place::{InPlace, Target};
-use super::make::{Making, Meta, ToMake, give, settle, split};
+use super::make::{Making, give, settle, split};
+use super::plan::{Meta, ToMake};
 use super::remove::remove_tree;
 use super::{Damaged, Restore};
 use crate::capture::{Progress, path_of};

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::OFlags;
 
 use super::in_place::{InPlace, Target, Trust};
-use super::make::Meta;
+use super::plan::Meta;
 use crate::capture::{Progress, path_of};
 use crate::content::{Content, Item, MAX_CHUNK};
 use crate::cut;

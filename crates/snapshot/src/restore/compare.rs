@@ -9,7 +9,8 @@ use rustix::fs::{FileType, OFlags, readlinkat};
 
 use super::bytes::{self, Doubt, Verdict};
 use super::in_place::{InPlace, Mended, Mending, Target, Trust};
-use super::make::{MAX_HELD, Meta, ToMake, leads_to_nothing};
+use super::make::leads_to_nothing;
+use super::plan::{MAX_HELD, Meta, ToMake};
 use crate::capture::path_of;
 use crate::content::Content;
 use crate::error::{Result, SnapshotError};

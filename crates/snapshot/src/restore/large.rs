@@ -7,7 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::ftruncate;
 
-use super::make::{Making, ToMake};
+use super::make::Making;
+use super::plan::ToMake;
 use crate::content::{Content, Item};
 use crate::error::Result;
 use crate::id::ChunkKind;

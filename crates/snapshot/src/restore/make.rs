@@ -16,11 +16,11 @@ use rustix::fs::{
 
 use super::flush::Flushing;
 use super::large::is_large;
+use super::plan::{Meta, Plan, ToMake};
 use super::{Damaged, Restore, Restored};
 use crate::capture::{Progress, path_of};
 use crate::content::Content;
 use crate::error::{Malformed, Result, SnapshotError};
-use crate::file::Attributes;
 use crate::id::ChunkKind;
 use crate::repository::{Chunks, Part, Repository};
 use crate::scan::open_below;
@@ -29,38 +29,8 @@ use crate::tree::{Entry, Kind, Modified};
 /// How many files a thread takes at a time.
 const RUN: usize = 32;
 
-/// How many bytes of names and attributes are held in memory at the most: enough for some million files.
-pub(super) const MAX_HELD: u64 = 1024 * 1024 * 1024;
-
 /// What one thing alone is called until it has its name.
 pub(super) const ALONE: &str = "it";
-
-/// A file to make.
-pub(super) struct ToMake {
-    pub(super) path: Vec<u8>,
-    pub(super) content: Content,
-    pub(super) meta: Meta,
-}
-
-/// What something is given when its contents are there.
-#[derive(Clone)]
-pub(super) struct Meta {
-    pub(super) mode: u32,
-    pub(super) modified: Modified,
-    pub(super) attributes: Attributes,
-}
-
-/// Everything that is to be made, but for what was made while it was found.
-#[derive(Default)]
-struct Plan {
-    files: Vec<ToMake>,
-    directories: Vec<(Vec<u8>, Meta)>,
-    links: Vec<(Vec<u8>, Vec<u8>)>,
-    entries: u64,
-    bytes: u64,
-    /// How many bytes of paths, targets and attributes are held.
-    held: u64,
-}
 
 /// How much of it is made.
 #[derive(Default)]
@@ -444,33 +414,6 @@ impl<'a> Making<'a> {
             let opened = open_below(self.root, path, OFlags::DIRECTORY);
             let settled = opened.and_then(|at| settle(at.as_fd(), meta, self.restore.owner));
             settled.map_err(self.failed("finish", path))?;
-        }
-        Ok(())
-    }
-}
-
-impl Plan {
-    /// Takes account of an entry, before anything is made of it.
-    fn count(&mut self, entry: &Entry, above: usize, restore: &Restore<'_>) -> Result<()> {
-        self.entries += 1;
-        let attributes = entry.attributes.iter().map(|(name, value)| name.len() + value.len());
-        let target = match &entry.kind {
-            Kind::File(_) | Kind::Directory(_) | Kind::Symlink(_) => 0,
-            Kind::HardLink(target) => target.len(),
-        };
-        self.held += (above + 1 + entry.name.len() + target) as u64;
-        self.held += attributes.sum::<usize>() as u64;
-        if self.held > MAX_HELD {
-            return Err(SnapshotError::TooMuch { what: "bytes of names", most: MAX_HELD });
-        }
-        if let Kind::File(content) = &entry.kind {
-            self.bytes = self.bytes.saturating_add(content.size);
-        }
-        if self.entries > restore.max_entries {
-            return Err(SnapshotError::TooMuch { what: "names", most: restore.max_entries });
-        }
-        if self.bytes > restore.max_bytes {
-            return Err(SnapshotError::TooMuch { what: "bytes", most: restore.max_bytes });
         }
         Ok(())
     }

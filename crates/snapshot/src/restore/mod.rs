@@ -12,6 +12,7 @@ mod in_place;
 mod known;
 mod large;
 mod make;
+mod plan;
 mod remove;
 
 use std::ffi::OsStr;
@@ -31,7 +32,8 @@ use crate::snapshot::Tree;
 use crate::tree::{Entry, Kind};
 
 pub use in_place::{Effect, InPlace, Mended, Mending, Trust};
-use make::{Making, Meta, give, settle};
+use make::{Making, give, settle};
+use plan::Meta;
 
 /// What to restore, and where.
 #[derive(Clone)]
