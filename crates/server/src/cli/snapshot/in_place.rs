@@ -65,11 +65,13 @@ pub(super) fn restore(
         threads: threads(),
         progress: &|progress| telling.progress(progress),
     };
-    let mended = store.repository.restore_in_place(&in_place, &State::load(&saved));
+    let known = saved.as_deref().map(State::load).unwrap_or_default();
+    let mended = store.repository.restore_in_place(&in_place, &known);
     telling.end();
     let mended = mended.map_err(of)?;
     if !args.dry_run
-        && let Err(error) = mended.state.save(&saved)
+        && let Some(saved) = saved
+        && let Err(error) = store.make_states().and_then(|()| mended.state.save(&saved))
     {
         let saved = saved.display();
         note(&format!("warning: the next capture reads everything again: {saved}: {error}"));

@@ -130,7 +130,7 @@ pub(super) fn run(args: Args, env: &BTreeMap<String, String>, json: bool) -> any
             look::diff(&screen, &open(&store)?, &before, &after)
         }
         Command::Restore { snapshot, target, store, in_place, .. } if in_place.in_place => {
-            let store = Store::open(&store.store)?;
+            let store = open(&store)?;
             in_place::restore(&screen, &store, &snapshot, &target, &in_place)
         }
         Command::Restore { snapshot, target, store, path, leave_out_damaged, .. } => {
