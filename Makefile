@@ -1,6 +1,6 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy docs test bench bench-snapshot demo sim kill fuzz schemathesis ci
+.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot demo sim kill fuzz schemathesis ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
@@ -35,6 +35,10 @@ test: ## Every test (nextest where it is installed, else cargo test)
 	else \
 	  cargo test --workspace --no-fail-fast; \
 	fi
+
+test-quota: ## Disk limits by project quotas, in DIR=d on ext4 or xfs mounted with prjquota, as root
+	@test -n "$(DIR)" || { echo 'say where: make test-quota DIR=/srv/quota'; exit 2; }
+	ASH_TEST_QUOTA_DIR="$(abspath $(DIR))" cargo test -p ash-engine --lib quota -- --nocapture
 
 bench: ## Benchmarks against bare baselines, as ratios taken in one run
 	cargo build --release --quiet -p ash-bridge -p ash-server

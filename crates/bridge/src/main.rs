@@ -29,8 +29,13 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 note(format_args!("{error}"));
-                let no_room = error.kind() == io::ErrorKind::StorageFull;
-                if no_room { ExitCode::from(EXIT_NO_ROOM) } else { ExitCode::FAILURE }
+                // The disk's room, or the session's share of it.
+                let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+                if full.contains(&error.kind()) {
+                    ExitCode::from(EXIT_NO_ROOM)
+                } else {
+                    ExitCode::FAILURE
+                }
             }
         },
         Some("keep") => process::keep(),

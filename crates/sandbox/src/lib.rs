@@ -3,7 +3,7 @@
 //! A [`Launcher`] starts one [`Spec`] at a time: a process tree with a user, namespaces, a file system,
 //! a network and limits of its own, whose pid 1 is the program that was asked for. [`Cgroups`] count,
 //! bound, freeze and kill such trees. [`probe()`] finds out which [`Tier`] this machine can do, by starting
-//! one and trying to get out of it.
+//! one and trying to get out of it. [`Quotas`] bound what files take, where a file system has them.
 //!
 //! Calls block, briefly. This is the one crate with `unsafe` in it, all of it in `sys.rs`.
 
@@ -14,6 +14,7 @@ mod inside;
 mod launcher;
 mod order;
 mod probe;
+mod quota;
 mod spec;
 mod sys;
 
@@ -23,4 +24,5 @@ pub use helper::launch;
 pub use inside::{Check, Outside, inside_main};
 pub use launcher::{Ended, Launched, Launcher, wait};
 pub use probe::{Probe, Probed, probe};
+pub use quota::{KernelQuotas, Project, QuotaLimits, QuotaUsage, Quotas};
 pub use spec::{Limits, Spec, Tier};

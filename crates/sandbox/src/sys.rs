@@ -145,3 +145,92 @@ pub(crate) fn attempt(number: i64, arguments: [i64; 5]) -> io::Result<i64> {
     let result = unsafe { libc::syscall(number, a, b, c, d, e, 0_i64) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
+
+/// What the kernel keeps beside an inode for project quotas and the like: `struct fsxattr` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileAttributes {
+    pub(crate) flags: u32,
+    pub(crate) extent_size: u32,
+    pub(crate) extents: u32,
+    pub(crate) project: u32,
+    pub(crate) cow_extent_size: u32,
+    pub(crate) reserved: [u8; 8],
+}
+
+/// What is made in a directory with this flag has its project.
+pub(crate) const INHERITS_PROJECT: u32 = 0x200;
+
+/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`: a direction, the size, a letter and a number.
+pub(crate) const GET_ATTRIBUTES: u32 = request(2, 31);
+pub(crate) const SET_ATTRIBUTES: u32 = request(1, 32);
+
+const fn request(direction: u32, number: u32) -> u32 {
+    direction << 30 | (size_of::<FileAttributes>() as u32) << 16 | (b'X' as u32) << 8 | number
+}
+
+/// Reads what the kernel keeps beside an inode.
+#[expect(unsafe_code, reason = "no crate of ours wraps the ioctls of file attributes")]
+pub(crate) fn attributes(file: BorrowedFd<'_>) -> io::Result<FileAttributes> {
+    let mut found = FileAttributes::default();
+    // SAFETY: this ioctl writes one such structure.
+    let result =
+        unsafe { libc::ioctl(file.as_raw_fd(), GET_ATTRIBUTES as libc::Ioctl, &raw mut found) };
+    if result == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Changes what the kernel keeps beside an inode.
+#[expect(unsafe_code, reason = "no crate of ours wraps the ioctls of file attributes")]
+pub(crate) fn set_attributes(file: BorrowedFd<'_>, attributes: &FileAttributes) -> io::Result<()> {
+    let attributes: *const FileAttributes = attributes;
+    // SAFETY: this ioctl reads one such structure.
+    let result =
+        unsafe { libc::ioctl(file.as_raw_fd(), SET_ATTRIBUTES as libc::Ioctl, attributes) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What is counted and bounded of one project: `struct if_dqblk` of `linux/quota.h`.
+pub(crate) type Quota = libc::dqblk;
+
+/// Which file system a quota is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'a> {
+    /// The one that something open lies on.
+    Open(BorrowedFd<'a>),
+    /// The one on a device, for kernels before 5.14.
+    Device(&'a std::ffi::CStr),
+}
+
+/// Reads the quota of a project.
+#[expect(unsafe_code, reason = "no crate of ours wraps quotactl")]
+pub(crate) fn quota(place: Place<'_>, project: u32) -> io::Result<Quota> {
+    // SAFETY: plain data, of which zero is a valid value.
+    let mut quota: Quota = unsafe { std::mem::zeroed() };
+    quota_call(place, libc::Q_GETQUOTA, project, &mut quota)?;
+    Ok(quota)
+}
+
+/// Changes what is said to be valid of the quota of a project.
+pub(crate) fn set_quota(place: Place<'_>, project: u32, mut quota: Quota) -> io::Result<()> {
+    quota_call(place, libc::Q_SETQUOTA, project, &mut quota)
+}
+
+#[expect(unsafe_code, reason = "no crate of ours wraps quotactl")]
+fn quota_call(place: Place<'_>, call: i32, project: u32, quota: &mut Quota) -> io::Result<()> {
+    // The kind of quotas that are counted by project.
+    const OF_PROJECTS: i32 = 2;
+    let command = call << 8 | OF_PROJECTS;
+    let quota: *mut Quota = quota;
+    // SAFETY: both calls read or write one such structure, and read a path with its end.
+    let result = unsafe {
+        match place {
+            Place::Open(file) => {
+                libc::syscall(libc::SYS_quotactl_fd, file.as_raw_fd(), command, project, quota)
+            }
+            Place::Device(path) => {
+                libc::syscall(libc::SYS_quotactl, command, path.as_ptr(), project, quota)
+            }
+        }
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -12,10 +12,10 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat};
 use rustix::io::Errno;
 
 /// How deep a tree is looked into. What is deeper would be a place to hide, so it counts as too much.
-const MAX_DEPTH: usize = 256;
+pub(super) const MAX_DEPTH: usize = 256;
 
 /// What an entry counts at the least: the file system has work with empty ones too.
-const LEAST: u64 = 4096;
+pub(super) const LEAST: u64 = 4096;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

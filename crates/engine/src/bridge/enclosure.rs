@@ -23,6 +23,7 @@ use rustix::fs::{Mode, OFlags, open};
 use tokio::net::unix::pipe::Receiver;
 
 use super::process::Isolation;
+use super::quota::DiskLimits;
 use super::users::Users;
 use crate::host::SandboxRef;
 
@@ -51,6 +52,8 @@ pub struct Sandboxing {
     pub cgroups: Cgroups,
     /// A user for each, where the server may give users away.
     pub users: Option<Users>,
+    /// What keeps their files within their limit.
+    pub disk: DiskLimits,
     /// Directories of the server that must not be seen inside.
     pub hidden: Vec<PathBuf>,
 }
@@ -122,8 +125,10 @@ impl Sandboxing {
     ) -> Result<(Self, Vec<Check>), NoSandbox> {
         let broken = |error: io::Error| NoSandbox { why: error.to_string(), hint: None };
         let data = std::path::absolute(data).map_err(broken)?;
-        let scratch = data.join("run");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&scratch).map_err(broken)?;
+        let [scratch, sandboxes] = ["run", "sandboxes"].map(|name| data.join(name));
+        for dir in [&scratch, &sandboxes] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(broken)?;
+        }
         let data = data.canonicalize().map_err(broken)?;
         let cgroups = cgroups_of(&data);
         let secret = secret.iter().filter_map(|path| path.canonicalize().ok());
@@ -140,12 +145,18 @@ impl Sandboxing {
             let why = probed.why_not.unwrap_or_else(|| "no sandbox could be started".to_owned());
             return Err(NoSandbox { why, hint: probed.hint });
         };
-        let users = match tier {
-            Tier::Full => Some(users),
-            Tier::Rootless => None,
+        let (users, disk) = match tier {
+            Tier::Full => {
+                let disk = DiskLimits::find_out(&sandboxes, users.for_a_probe());
+                (Some(users), disk)
+            }
+            Tier::Rootless => {
+                let why = "only root can set quotas".to_owned();
+                (None, DiskLimits::Counted { why })
+            }
         };
         let launcher = Launcher::new(bridge.to_owned(), tier);
-        Ok((Self { launcher, cgroups, users, hidden }, probed.checks))
+        Ok((Self { launcher, cgroups, users, disk, hidden }, probed.checks))
     }
 
     /// How strongly sandboxes are isolated.

@@ -185,6 +185,7 @@ impl Inner {
         let told = |error: io::Error| error.to_string();
         // What it says may be of one that this session nearly had.
         remove(&self.files.process(sandbox)).map_err(told)?;
+        let project = self.bound_disk(sandboxing, sandbox, user, resources.disk_bytes);
         let opening = Opening {
             uid: user,
             bridge: &self.options.bridge,
@@ -196,17 +197,43 @@ impl Inner {
             limits: &resources.limits,
             language: self.options.environment.get("LANG").map(String::as_str),
         };
-        let note = |pid| self.write_down(sandbox, pid, resources.disk_bytes);
+        let note = |pid| self.write_down(sandbox, pid, resources.disk_bytes, project);
         let (launched, cgroup) = sandboxing.start(sandbox, opening, note)?;
         // Its number is its own until its end was noticed, by the one who watches it.
         self.watch(sandbox, Process::of(launched.pid), launched.pidfd, cgroup);
         Ok(())
     }
 
+    /// Has the file system keep the files of a sandbox within their limit, if it can. Says of which project
+    /// they are then; others are counted.
+    fn bound_disk(
+        &self,
+        sandboxing: &Sandboxing,
+        sandbox: SandboxRef,
+        user: Option<u32>,
+        disk_bytes: Option<u64>,
+    ) -> Option<u32> {
+        let (workspace, home) =
+            (self.files.workspace(sandbox.session), self.files.home(sandbox.session));
+        let bound = sandboxing.disk.bound([&workspace, &home], user, disk_bytes);
+        bound.unwrap_or_else(|error| {
+            let session = sandbox.session;
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, session.id = %session, "session {session} has no quota; its files are counted");
+            None
+        })
+    }
+
     /// Writes down which process a sandbox is, for whoever comes after this server.
-    fn write_down(&self, sandbox: SandboxRef, pid: u32, disk_bytes: Option<u64>) -> io::Result<()> {
-        let started = Started::new(pid, disk_bytes, self.options.enclosure.isolation());
-        started.and_then(|started| started.write(&self.files.process(sandbox)))
+    fn write_down(
+        &self,
+        sandbox: SandboxRef,
+        pid: u32,
+        disk_bytes: Option<u64>,
+        project: Option<u32>,
+    ) -> io::Result<()> {
+        let started = Started::new(pid, disk_bytes, self.options.enclosure.isolation())?;
+        started.in_project(project).write(&self.files.process(sandbox))
     }
 
     /// Notices the end of a sandbox.
@@ -254,7 +281,7 @@ impl Inner {
             ChildOfOurs { process: child.id().and_then(Process::of), death, ooms },
         );
         if let Some(pid) = child.id()
-            && let Err(error) = self.write_down(sandbox, pid, None)
+            && let Err(error) = self.write_down(sandbox, pid, None, None)
         {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(session.id = %sandbox.session, error, "a sandbox was not written down");

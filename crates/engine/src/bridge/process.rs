@@ -20,6 +20,9 @@ pub(super) struct Started {
     began: u64,
     /// What its files may take.
     pub(super) disk_bytes: Option<u64>,
+    /// The project that its files are of, where the file system sees to that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) project: Option<u32>,
     /// How strongly it is isolated.
     pub(super) isolation: Isolation,
     /// The name of its cgroup, if that is not its own: it had it before it was a session's.
@@ -52,7 +55,12 @@ impl Started {
     pub(super) fn new(pid: u32, disk_bytes: Option<u64>, isolation: Isolation) -> io::Result<Self> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it has ended already");
         let Process { pid, began } = Process::of(pid).ok_or_else(gone)?;
-        Ok(Self { pid, began, disk_bytes, isolation, cgroup: None })
+        Ok(Self { pid, began, disk_bytes, project: None, isolation, cgroup: None })
+    }
+
+    /// The same, with the project that its files are of.
+    pub(super) fn in_project(self, project: Option<u32>) -> Self {
+        Self { project, ..self }
     }
 
     /// The same process, as a session's: what its files may take, and what its cgroup is called.

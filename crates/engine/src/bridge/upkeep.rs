@@ -148,7 +148,8 @@ async fn count_one(host: Arc<Inner>, sandbox: SandboxRef, still: bool) -> Counte
     let counting = Arc::clone(&host);
     let counted = tokio::task::spawn_blocking(move || {
         counting.notice_ooms(sandbox);
-        let _held = still.then(|| Still::hold(&counting, sandbox)).flatten();
+        let needs_still = still && !counting.is_bounded_by_quota(sandbox);
+        let _held = needs_still.then(|| Still::hold(&counting, sandbox)).flatten();
         counting.has_too_much(sandbox)
     });
     if let Ok(true) = counted.await {
@@ -194,11 +195,13 @@ impl Drop for Still<'_> {
 impl Inner {
     /// Whether the files of a sandbox take more than they may.
     fn has_too_much(&self, sandbox: SandboxRef) -> bool {
-        let Some(most) = Started::read(&self.files.process(sandbox)).and_then(|it| it.disk_bytes)
-        else {
-            return false;
-        };
+        let Some(started) = Started::read(&self.files.process(sandbox)) else { return false };
+        let Some(most) = started.disk_bytes else { return false };
         let workspace = self.files.workspace(sandbox.session);
+        // Only what the server itself has put there can be more than the file system lets anybody have.
+        if let Some(taken) = self.taken_of_quota(&workspace, &started) {
+            return taken > most;
+        }
         // What cannot be counted now, though it is there, is not believed to be little.
         let of = |path: &Path| match disk::usage(path, most) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -216,6 +219,19 @@ impl Inner {
             }
         };
         named.saturating_add(disk::unnamed(&workspace, &processes).unwrap_or_default()) > most
+    }
+
+    /// What the files of a sandbox take, as the file system says, if it bounds them.
+    fn taken_of_quota(&self, workspace: &Path, started: &Started) -> Option<u64> {
+        let sandboxing = self.options.enclosure.sandboxing()?;
+        sandboxing.disk.usage(workspace, started.project?)
+    }
+
+    /// Whether the file system keeps a sandbox within its limit.
+    fn is_bounded_by_quota(&self, sandbox: SandboxRef) -> bool {
+        let started = Started::read(&self.files.process(sandbox));
+        let workspace = self.files.workspace(sandbox.session);
+        started.is_some_and(|started| self.taken_of_quota(&workspace, &started).is_some())
     }
 
     /// Remembers how often the kernel killed something in a sandbox for its memory: whoever is killed later

@@ -135,6 +135,12 @@ impl Inner {
         let unknown = || io::Error::other("it was not written down");
         let started = Started::read(&from.process(warm)).ok_or_else(unknown)?;
         let started = started.claimed(agent.resources.disk_bytes, name_of(warm));
+        if let (Some(project), Some(sandboxing)) =
+            (started.project, self.options.enclosure.sandboxing())
+        {
+            // From here on the session's limit holds; it is not one that is counted.
+            sandboxing.disk.limit(&workspace, project, agent.resources.disk_bytes)?;
+        }
         to.make_room(session)?;
         mark_fresh(to, sandbox)?;
         fs::rename(from.home(warm.session), to.home(session))?;

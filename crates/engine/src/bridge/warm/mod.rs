@@ -396,9 +396,22 @@ impl Drop for Taken {
 }
 
 impl Inner {
+    /// Has the project of one that is dead bounded no more: its number is given to somebody else. What fails
+    /// is made good by whoever has the number next.
+    fn unbound_disk(&self, id: WarmId) {
+        let home = self.files.home(id.0);
+        let owner = self.users().and_then(|users| users.owner(&home).ok().flatten());
+        if let (Some(project), Some(sandboxing)) = (owner, self.options.enclosure.sandboxing()) {
+            let _made_good_later = sandboxing.disk.limit(&home, project, None);
+        }
+    }
+
     /// Removes the files of one that is dead, and takes its user back. Blocks.
     fn remove_warm(&self, id: WarmId) -> io::Result<()> {
-        let remove = || self.files.remove_all(id.0);
+        let remove = || {
+            self.unbound_disk(id);
+            self.files.remove_all(id.0)
+        };
         match self.users() {
             Some(users) => users.take_back(&self.files.home(id.0), self.files.homes(), remove),
             None => remove(),
