@@ -41,8 +41,8 @@ pub struct Server {
     /// Held while the data is ours.
     _lock: File,
     address: SocketAddr,
-    /// The socket that it listens on, for whoever takes over.
-    kept: OwnedFd,
+    /// The socket that it listens on, for whoever takes over, as long as it listens.
+    kept: Option<OwnedFd>,
     engine: Engine,
     host: BridgeHost,
     app: App,
@@ -113,7 +113,7 @@ impl Server {
             .with_memory(config.sandbox_memory_mb);
         let bridge = beside::bridge().context("could not find the bridge")?;
         let enclosure = enclose(config, &data, &bridge).await?;
-        let isolation = isolation_of(&enclosure);
+        let (isolation, disk) = (isolation_of(&enclosure), disk_of(&enclosure));
         let host = BridgeHost::open(HostOptions {
             data: data.clone(),
             bridge,
@@ -156,6 +156,7 @@ impl Server {
             session_ttl: config.session_ttl_ms,
             max_sandboxes: config.max_sandboxes.get(),
             isolation,
+            disk,
             heartbeat: bounds.heartbeat,
             metrics: metrics.clone(),
         });
@@ -164,12 +165,18 @@ impl Server {
         tasks.spawn(http::serve(listener, app.clone(), bounds, stop.clone()));
         tasks.spawn(keep_up(metrics, stop.clone()));
         let announced = discovery::announce(home.as_deref(), address, &data, began);
+        let kept = Some(kept);
         Ok(Self { _lock: lock, address, kept, engine, host, app, stop, tasks, key_file, announced })
     }
 
     /// What keeps agents from the rest of the machine: `full`, `rootless` or `none`.
     pub fn isolation(&self) -> &'static str {
         self.app.isolation()
+    }
+
+    /// What keeps the files of sandboxes within their limit.
+    pub fn disk(&self) -> &str {
+        self.app.disk()
     }
 
     /// Where it listens.
@@ -202,13 +209,20 @@ impl Server {
         }
         self.stop.cancel();
         self.tasks.shutdown().await;
+        // Whoever comes next can have the port, and waits for the data.
+        self.kept = None;
         self.host.abandon().await;
         self.host.tidy_up();
     }
 
+    /// How many sandboxes are alive: after a drain, those whose turns go on without a server.
+    pub async fn left_alive(&self) -> usize {
+        self.host.list().await.map_or(0, |alive| alive.len())
+    }
+
     /// Lets go of everything, and ends nothing: sandboxes go on, and streams are told to reconnect. Returns the
     /// socket that it listened on, where connections wait meanwhile for whoever comes next.
-    pub async fn hand_over(mut self, patience: Duration) -> OwnedFd {
+    pub async fn hand_over(mut self, patience: Duration) -> Option<OwnedFd> {
         self.app.begin_draining();
         self.engine.abort().await;
         self.stop.cancel();
@@ -383,5 +397,12 @@ fn isolation_of(enclosure: &Enclosure) -> &'static str {
     match enclosure {
         Enclosure::Nothing => "none",
         Enclosure::Sandbox(sandboxing) => sandboxing.tier().as_str(),
+    }
+}
+
+fn disk_of(enclosure: &Enclosure) -> String {
+    match enclosure {
+        Enclosure::Nothing => "not limited".to_owned(),
+        Enclosure::Sandbox(sandboxing) => sandboxing.disk.told(),
     }
 }

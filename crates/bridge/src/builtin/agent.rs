@@ -412,5 +412,7 @@ pub(super) async fn output<T: Serialize>(reports: &Reports, name: &str, body: &T
 }
 
 pub(super) fn not_written(error: &io::Error) -> Ending {
-    Ending::Failed { message: format!("could not write the conversation down: {error}") }
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    let hint = if full.contains(&error.kind()) { "; remove files, and ask again" } else { "" };
+    Ending::Failed { message: format!("could not write the conversation down: {error}{hint}") }
 }

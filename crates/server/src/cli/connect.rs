@@ -106,6 +106,9 @@ pub(super) fn find(
         Some(of_settings) => of_settings.trim_end_matches('/') == url,
         None => local.is_some(),
     };
+    if let (Some(dir), Some(local)) = (&connection.data_dir, &local) {
+        is_of_server(Path::new(dir), home.as_deref(), local)?;
+    }
     let key = set("ASH_API_KEY").or_else(|| settings.api_key.clone().filter(|_| is_of_settings));
     let key = match (key, &connection.data_dir, &local) {
         (Some(key), _, _) => Some(key),
@@ -145,6 +148,24 @@ fn announced(home: Option<&Path>, url: &Url) -> Option<PathBuf> {
     let host = Url::parse(&found.url).ok()?;
     let is_same = url.host_str() == Some("localhost") || url.host_str() == host.host_str();
     (is_alive && is_same).then_some(found.data_dir)
+}
+
+/// Whether the server at an address of this machine has its data in the directory that a person named, as
+/// far as that server says where it is.
+fn is_of_server(data_dir: &Path, home: Option<&Path>, url: &Url) -> Result<(), Mistake> {
+    let Some(its_own) = announced(home, url) else { return Ok(()) };
+    let real = |dir: &Path| {
+        dir.canonicalize().or_else(|_| std::path::absolute(dir)).unwrap_or_else(|_| dir.to_owned())
+    };
+    if real(&its_own) == real(data_dir) {
+        return Ok(());
+    }
+    Err(Mistake::Usage(format!(
+        "the server at {} has its data in {}, not in {}: say which one is meant with --server or ASH_PORT",
+        url.as_str().trim_end_matches('/'),
+        its_own.display(),
+        data_dir.display(),
+    )))
 }
 
 /// The key in the directory that a person named. It has to be there.
@@ -276,6 +297,21 @@ mod test {
         let missing = find("other", None).unwrap_err().to_string();
         assert!(missing.starts_with("there is no key at ") && missing.contains("other/initial"));
         assert!(find("data", Some("https://a.example")).is_err());
+    }
+
+    #[test]
+    fn a_directory_that_a_person_names_is_that_of_the_server() {
+        let machine = Machine::new().running(4100, "one").running(4200, "two");
+        let machine = machine.set("ASH_API_KEY", "said");
+        let find = |dir: &str, port: u16| {
+            let data_dir = Some(machine.dir.path().join(dir).to_str().unwrap().to_owned());
+            let server = Some(format!("http://127.0.0.1:{port}"));
+            find(&Connection { server, data_dir }, &machine.env)
+        };
+        assert!(find("one", 4100).is_ok() && find("two/../two", 4200).is_ok());
+        let other = find("two", 4100).unwrap_err().to_string();
+        assert!(other.contains("has its data in ") && other.contains("/one, not in "), "{other}");
+        assert!(find("two", 4300).is_ok(), "nobody says whose port it is");
     }
 
     #[test]

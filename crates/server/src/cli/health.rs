@@ -22,5 +22,8 @@ pub(super) async fn run(ctx: &Context) -> anyhow::Result<Exit> {
     let (version, url, up) = (plain(&health.version), ctx.client.url(), format::age(up));
     let isolation = plain(&health.isolation);
     print(&format!("{status}: ash {version} at {url}, up {up}, isolation {isolation}\n"))?;
+    if !health.disk.is_empty() {
+        print(&format!("disk: {}\n", plain(&health.disk)))?;
+    }
     Ok(Exit::Ok)
 }

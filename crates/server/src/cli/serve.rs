@@ -39,6 +39,10 @@ const CHECK: &str = "--check";
 /// How long the next program, and its bridge, may take to say whether they are of use.
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a server that has left running turns to their bridges waits to be told to end them after all:
+/// otherwise nobody could be quick enough to say so.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// How much is passed on of what a program says that is of no use.
 const MAX_COMPLAINT_CHARS: usize = 500;
 
@@ -74,29 +78,42 @@ async fn serve(
     let mut server = server.context(Hint("`ash doctor` looks at what may be wrong"))?;
     announce(config, &server)?;
     let patience = config.drain_ms;
-    loop {
+    let has_sandboxes = loop {
         tokio::select! {
             told = signals.next() => match told {
                 Told::End => {
                     note("shutting down; again to end everything");
-                    break;
+                    break true;
                 }
                 Told::HandOver => match ask_the_next(program).await {
                     Ok(version) => {
                         note(&format!("handing over to {version}"));
-                        return Ok(Some(server.hand_over(patience).await));
+                        return Ok(server.hand_over(patience).await);
                     }
                     Err(error) => note(&format!("not handing over: {error:#}")),
                 },
             },
             () = server.superseded() => {
                 note("another server has taken the sessions over");
-                break;
+                break false;
             }
         }
+    };
+    if !has_sandboxes {
+        server.drain(patience).await;
+        return Ok(None);
     }
     let twice = {
-        let draining = server.drain(patience);
+        let begun = tokio::time::Instant::now();
+        let draining = async {
+            server.drain(patience).await;
+            let left = server.left_alive().await;
+            if left > 0 {
+                note(&format!("{left} running turns go on without a server; again to end them"));
+                let rest = patience.saturating_sub(begun.elapsed());
+                tokio::time::sleep(rest.min(LAST_WORD)).await;
+            }
+        };
         tokio::select! {
             () = draining => false,
             () = signals.end() => true,
@@ -122,6 +139,8 @@ fn check(config: &Config) -> anyhow::Result<()> {
     let says = String::from_utf8_lossy(&output.stdout);
     let is_one = output.status.success() && says.starts_with("ash-bridge ");
     anyhow::ensure!(is_one, "{shown} does not say that it is a bridge");
+    let (its_version, version) = (says.trim(), concat!("ash-bridge ", env!("CARGO_PKG_VERSION")));
+    anyhow::ensure!(its_version == version, "{shown} is {its_version:.100}, and not {version}");
     print(concat!("ash ", env!("CARGO_PKG_VERSION"), "\n"))
 }
 
@@ -236,6 +255,7 @@ fn announce(config: &Config, server: &Server) -> anyhow::Result<()> {
         None => "  key    one that was made before".to_owned(),
     });
     lines.push(format!("  agents isolated: {}", server.isolation()));
+    lines.push(format!("  disk   {}", server.disk()));
     let model = config.anthropic_base_url.as_str();
     lines.push(match config.anthropic_api_key {
         Some(_) => format!("  model  {model}"),

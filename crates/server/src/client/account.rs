@@ -25,6 +25,9 @@ pub struct Health {
     /// What keeps agents from the rest of its machine.
     #[serde(default)]
     pub isolation: String,
+    /// What keeps the files of its sandboxes within their limit.
+    #[serde(default)]
+    pub disk: String,
     /// What else it says.
     #[serde(flatten)]
     pub rest: Map<String, Value>,

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ash_engine::bridge::DiskLimits;
 use ash_store::sqlite::SqliteStore;
 
 use super::Check;
@@ -25,7 +26,7 @@ const GOOD_SYNC: Duration = Duration::from_millis(50);
 /// What to do about a place that is no good.
 const ELSEWHERE: &str = "choose another place with --data-dir or ASH_DATA_DIR";
 
-pub(super) fn check(data_dir: &Path) -> Vec<Check> {
+pub(super) fn check(data_dir: &Path, project: u32) -> Vec<Check> {
     // A server makes the directory. This only looks, so it looks at where it would be made.
     let Some(place) = nearest_directory(data_dir) else {
         let found = format!("{} cannot be a directory", data_dir.display());
@@ -46,7 +47,18 @@ pub(super) fn check(data_dir: &Path) -> Vec<Check> {
         room(&place),
         sync(&probe),
         database(&probe),
+        limits(&probe, project),
     ]
+}
+
+/// What keeps the files of sandboxes within their limit. Both ways hold; one refuses, the other counts.
+fn limits(probe: &Probe, project: u32) -> Check {
+    let found = if rustix::process::geteuid().is_root() {
+        DiskLimits::find_out(&probe.0, project)
+    } else {
+        DiskLimits::Counted { why: "only root can set quotas".to_owned() }
+    };
+    Check::ok("disk", found.told())
 }
 
 /// A database that is elsewhere than in the data directory. Its directory is not made by a server.

@@ -46,6 +46,8 @@ pub struct AppParts {
     pub max_sandboxes: u32,
     /// What keeps agents from the rest of the machine.
     pub isolation: &'static str,
+    /// What keeps the files of sandboxes within their limit.
+    pub disk: String,
     /// How long an event stream is silent at the most.
     pub heartbeat: Duration,
     /// What is counted.
@@ -107,6 +109,11 @@ impl App {
     /// What keeps agents from the rest of the machine.
     pub(crate) fn isolation(&self) -> &'static str {
         self.0.parts.isolation
+    }
+
+    /// What keeps the files of sandboxes within their limit.
+    pub(crate) fn disk(&self) -> &str {
+        &self.0.parts.disk
     }
 
     /// A session as the wire has it. One without a sandbox shows the isolation that it would get.

@@ -23,6 +23,8 @@ pub(super) struct Health {
     uptime: u64,
     /// What keeps agents from the rest of the machine.
     isolation: &'static str,
+    /// What keeps the files of sandboxes within their limit: `project quotas`, or that they are counted, and why.
+    disk: String,
     /// How many sessions are active.
     active_sessions: u64,
     /// How many sandboxes there are.
@@ -80,6 +82,7 @@ pub(super) async fn health(State(app): State<App>) -> Result<JsonAnswer<Health>,
         version: env!("CARGO_PKG_VERSION"),
         uptime: app.uptime().as_secs(),
         isolation: app.parts().isolation,
+        disk: app.disk().to_owned(),
         active_sessions: census.active_sessions,
         active_sandboxes: pool.live(),
         pool: Pool {

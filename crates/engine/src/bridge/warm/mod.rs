@@ -135,7 +135,13 @@ impl Pool {
     /// Lets go of all of them without ending any.
     pub(super) async fn abandon(&self) {
         self.nursery.abandon().await;
-        self.shelf().connections.clear();
+        let mut shelf = self.shelf();
+        shelf.connections.clear();
+        // Nobody is left who would end those: whoever asks for it finds them by their files.
+        shelf.stock = Stock::new();
+        shelf.stock.close();
+        drop(shelf);
+        self.tell();
     }
 
     /// Ends what an earlier server left.

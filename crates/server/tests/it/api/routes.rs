@@ -76,6 +76,7 @@ impl Transcript {
                             *field = json!("<text>");
                         }
                         "isolation" if field.is_string() => *field = "<isolation>".into(),
+                        "disk" if field.is_string() => *field = "<disk>".into(),
                         _ => self.hide(field),
                     }
                 }

@@ -69,6 +69,36 @@ async fn twenty_running_turns_outlive_the_kill_of_their_server() {
 }
 
 #[tokio::test]
+async fn whoever_says_so_twice_ends_running_turns_too() {
+    let mut spawned = Spawned::start().await;
+    let sessions = running_turns(&spawned, 2).await;
+    tell(&spawned, "-TERM");
+    // Everything that it had to do is done.
+    until("it has let go", || spawned.said().contains("turns go on without a server")).await;
+    tell(&spawned, "-TERM");
+    assert!(spawned.wait(), "{}", spawned.said());
+    assert!(spawned.said().contains("ending everything"), "{}", spawned.said());
+    spawned.restart();
+    for session in &sessions {
+        let mut follow = spawned.client.follow(session, "after=0").await;
+        let done = follow.until("done").await.pop().unwrap();
+        assert_eq!(done.data["stopReason"], "error", "{:?}", done.data);
+    }
+    spawned.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_once_leaves_running_turns_alone() {
+    let mut spawned = Spawned::start().await;
+    let sessions = running_turns(&spawned, 2).await;
+    tell(&spawned, "-TERM");
+    assert!(spawned.wait(), "{}", spawned.said());
+    spawned.restart();
+    all_end(&spawned, &spawned.client, &sessions).await;
+    spawned.end().await;
+}
+
+#[tokio::test]
 async fn a_server_hands_over_and_nobody_is_refused() {
     let spawned = Spawned::start().await;
     let sessions = running_turns(&spawned, 3).await;
@@ -155,6 +185,8 @@ async fn a_server_hands_over_to_no_program_that_could_not_serve() {
     put("ash", &ash);
     put("ash-bridge", b"#!/bin/sh\nexit 1\n");
     refused(3, "does not say that it is a bridge").await;
+    put("ash-bridge", b"#!/bin/sh\necho ash-bridge 0.0.0-other\n");
+    refused(4, "is ash-bridge 0.0.0-other, and not ash-bridge ").await;
     put("ash-bridge", &bridge);
     hand_over(&spawned);
     until("it hands over", || spawned.said().contains("handing over to ash ")).await;
@@ -169,6 +201,10 @@ fn read(path: &Path) -> Vec<u8> {
 }
 
 fn hand_over(spawned: &Spawned) {
-    let told = Command::new("kill").args(["-USR2", &spawned.pid().to_string()]).status().unwrap();
+    tell(spawned, "-USR2");
+}
+
+fn tell(spawned: &Spawned, signal: &str) {
+    let told = Command::new("kill").args([signal, &spawned.pid().to_string()]).status().unwrap();
     assert!(told.success());
 }
