@@ -4,13 +4,16 @@ use std::fs::File;
 use std::sync::Arc;
 
 use ash_core::id::{SessionId, TenantId};
-use ash_core::session::Sandbox;
+use ash_core::refusal::Refusal;
+use ash_core::session::{Sandbox, State};
 use tokio::sync::Semaphore;
 
 use crate::at_once::{AtOnce, Place};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::files::{Executable, FileError, FilePath, Listing, OpenFile, Scope, Tree, Unpacked};
+use crate::files::{
+    Directories, Executable, FileError, FilePath, Listing, OpenFile, Scope, Tree, Unpacked,
+};
 
 /// How many requests about the files of one session are worked on at once.
 const MAX_REQUESTS: usize = 8;
@@ -74,6 +77,13 @@ pub struct Workspace {
     place: Arc<Place>,
 }
 
+/// What the files of a session are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Reading,
+    Changing,
+}
+
 impl Engine {
     /// The files of a session. Whoever has them neither wakes it nor counts as its user.
     pub async fn workspace(
@@ -81,7 +91,28 @@ impl Engine {
         tenant: &TenantId,
         session: SessionId,
     ) -> Result<Workspace, WorkspaceError> {
+        self.workspace_for(tenant, session, Purpose::Reading).await
+    }
+
+    /// The same, to change them: those of a session that is over stay as they are.
+    pub async fn workspace_to_change(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Workspace, WorkspaceError> {
+        self.workspace_for(tenant, session, Purpose::Changing).await
+    }
+
+    async fn workspace_for(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        purpose: Purpose,
+    ) -> Result<Workspace, WorkspaceError> {
         let stored = self.shared.store.session(tenant, session).await.map_err(EngineError::from)?;
+        if purpose == Purpose::Changing && *stored.session.state() == State::Ended {
+            return Err(EngineError::from(Refusal::Ended).into());
+        }
         let source = match stored.session.sandbox() {
             Sandbox::Live
             | Sandbox::Thawing { .. }
@@ -116,6 +147,11 @@ impl Workspace {
         self.work(move |tree| tree.list(&under, scope)).await
     }
 
+    /// The directories right beneath a directory.
+    pub async fn directories(&self, under: FilePath) -> Result<Directories, WorkspaceError> {
+        self.work(move |tree| tree.directories(&under)).await
+    }
+
     /// Opens a file that is no larger than wanted.
     pub async fn read(&self, path: FilePath, most: u64) -> Result<OpenFile, WorkspaceError> {
         self.work(move |tree| tree.read(&path, most)).await
@@ -134,6 +170,11 @@ impl Workspace {
     /// Removes a file.
     pub async fn remove(&self, path: FilePath) -> Result<(), WorkspaceError> {
         self.work(move |tree| tree.remove(&path)).await
+    }
+
+    /// Removes a file, or a directory with everything in it.
+    pub async fn remove_all(&self, path: FilePath) -> Result<(), WorkspaceError> {
+        self.work(move |tree| tree.remove_all(&path)).await
     }
 
     /// Packs everything into a file without a name. Returns it with its size.

@@ -42,6 +42,9 @@ pub enum FileError {
     /// There is no room for it.
     #[error("There is no room left on the disk")]
     DiskFull,
+    /// It changes faster than it can be dealt with.
+    #[error("The files change faster than they can be removed")]
+    Busy,
     /// The disk did not do what it was told.
     #[error("the file could not be reached")]
     Unavailable(#[source] io::Error),
@@ -84,6 +87,7 @@ impl FileError {
             | Self::TooMuch(_)
             | Self::BadBundle(_)
             | Self::DiskFull
+            | Self::Busy
             | Self::Unavailable(_) => false,
         }
     }

@@ -1,13 +1,15 @@
 //! What is there.
 
-use rustix::fs::Stat;
+use std::os::fd::AsFd as _;
+
+use rustix::fs::{Dir, OFlags, Stat};
 
 use ash_core::time::Timestamp;
 
-use super::beneath::{Tree, modified, size_of};
+use super::beneath::{Tree, look_in, modified, size_of};
 use super::path::FilePath;
 use super::walk::{Go, Kind};
-use super::{FileError, MAX_FILES, MAX_HELD_BYTES};
+use super::{FileError, MAX_FILES, MAX_HELD_BYTES, MAX_SEEN, TEMPORARY};
 
 /// What nobody wants to see in a list: large, noisy, and made by tools.
 const NEVER: [&[u8]; 4] = [b"node_modules", b".git", b"__pycache__", b".DS_Store"];
@@ -52,6 +54,18 @@ pub struct Listing {
     /// could not be read.
     pub truncated: bool,
 }
+
+/// The directories right beneath another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directories {
+    /// Where they are, in order.
+    pub paths: Vec<FilePath>,
+    /// Whether there are others.
+    pub are_more: bool,
+}
+
+/// How many directories are named at the most.
+const MAX_DIRECTORIES: usize = 10_000;
 
 impl Scope {
     fn leaves_out(self, name: &[u8]) -> bool {
@@ -98,6 +112,34 @@ impl Tree {
         )?;
         files.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         Ok(Listing { files, truncated: missed.beyond || missed.denied })
+    }
+}
+
+impl Tree {
+    /// The directories right beneath a directory; of a file there are none.
+    pub fn directories(&self, under: &FilePath) -> Result<Directories, FileError> {
+        let mut found = Directories::default();
+        let dir = match self.open_at(under, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW) {
+            Err(FileError::NotADirectory) => return Ok(found),
+            dir => dir?,
+        };
+        for (seen, entry) in Dir::read_from(&dir)?.enumerate() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if seen >= MAX_SEEN || found.paths.len() >= MAX_DIRECTORIES {
+                found.are_more = true;
+                break;
+            }
+            if matches!(name, b"." | b"..") || name.starts_with(TEMPORARY.as_bytes()) {
+                continue;
+            }
+            let stat = look_in(dir.as_fd(), name)?;
+            if stat.is_some_and(|stat| Kind::of(&stat) == Some(Kind::Directory)) {
+                found.paths.extend(under.with(name));
+            }
+        }
+        found.paths.sort_unstable();
+        Ok(found)
     }
 }
 

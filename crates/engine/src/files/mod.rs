@@ -16,6 +16,7 @@ mod error;
 mod list;
 mod pack;
 mod path;
+mod remove;
 mod unpack;
 mod walk;
 mod write;
@@ -26,7 +27,7 @@ use ash_core::time::Timestamp;
 
 pub use beneath::Tree;
 pub use error::FileError;
-pub use list::{Listed, Listing, Scope};
+pub use list::{Directories, Listed, Listing, Scope};
 pub use path::{FilePath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 pub use unpack::Unpacked;
 pub use write::Executable;

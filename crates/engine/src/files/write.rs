@@ -70,19 +70,14 @@ impl Tree {
         self.give_link(dir.as_fd(), &temporary.name)?;
         temporary.becomes(path.name())
     }
+}
 
-    /// Removes a file, or a link, and not what that leads to. Directories are not removed.
-    pub fn remove(&self, path: &FilePath) -> Result<(), FileError> {
-        let dir = match self.open_directory(&path.parent()) {
-            Err(FileError::NotADirectory) => return Err(FileError::NotFound),
-            dir => dir?,
-        };
-        let stat = look_in(dir.as_fd(), path.name())?.ok_or(FileError::NotFound)?;
-        if kind_of(&stat) == FileType::Directory {
-            return Err(FileError::NotAFile);
-        }
-        Ok(unlinkat(&dir, path.name(), AtFlags::empty())?)
-    }
+/// A name that means nothing, and that nobody has.
+pub(super) fn unused_name() -> Result<String, FileError> {
+    let mut random = [0; 12];
+    getrandom::fill(&mut random).map_err(|error| FileError::Unavailable(error.into()))?;
+    let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{TEMPORARY}{random}"))
 }
 
 /// A name in a directory that means nothing. What has it is removed, unless it becomes something.
@@ -94,10 +89,7 @@ struct Temporary<'a> {
 
 impl<'a> Temporary<'a> {
     fn name(dir: BorrowedFd<'a>) -> Result<Self, FileError> {
-        let mut random = [0; 12];
-        getrandom::fill(&mut random).map_err(|error| FileError::Unavailable(error.into()))?;
-        let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { dir, name: format!("{TEMPORARY}{random}"), is_kept: false })
+        Ok(Self { dir, name: unused_name()?, is_kept: false })
     }
 
     fn becomes(mut self, name: &[u8]) -> Result<(), FileError> {

@@ -39,6 +39,11 @@ pub struct FileInfo {
 pub struct Files {
     /// The files, by path.
     pub files: Vec<FileInfo>,
+    /// The directories right beneath the one that was listed, as they have to stand in an address, if they were
+    /// asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub directories: Option<Vec<String>>,
     /// Where they are.
     pub source: FileSource,
     /// Whether some were left out: there are too many, they lie too deep, or cannot be read.

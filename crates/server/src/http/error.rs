@@ -68,7 +68,8 @@ impl ApiError {
 
     /// Whether the same request may succeed later.
     pub(crate) fn is_retryable(&self) -> bool {
-        matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+        let busy = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
+        busy.contains(&self.status) || self.retry_after.is_some()
     }
 
     fn unavailable(code: Code, message: &'static str) -> Self {
@@ -194,6 +195,10 @@ impl From<FileError> for ApiError {
             FileError::TooMuch(_) => (StatusCode::PAYLOAD_TOO_LARGE, Code::WORKSPACE_TOO_LARGE),
             FileError::BadBundle(_) => (StatusCode::BAD_REQUEST, Code::INVALID_BUNDLE),
             FileError::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, Code::DISK_FULL),
+            FileError::Busy => {
+                let message = "The files change faster than they can be removed";
+                return Self::unavailable(Code::UNAVAILABLE, message);
+            }
             FileError::Unavailable(_) => return Self::internal(error),
         };
         Self::new(status, code, error.to_string())

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 
 use ash_core::id::SessionId;
-use ash_engine::files::{Executable, FileError, FilePath, Listed, Scope};
+use ash_engine::files::{Directories, Executable, FileError, FilePath, Listed, Scope};
 use ash_engine::{FileSource, Workspace, WorkspaceError};
 use axum::Json as JsonAnswer;
 use axum::body::{Body, Bytes};
@@ -26,7 +26,7 @@ use super::code::Code;
 use super::error::ApiError;
 use super::extract::{PathId, Query, Upload};
 use super::media::media_type;
-use super::openapi::{Always, Invalid, Missing, TooLarge};
+use super::openapi::{Always, Invalid, Missing, Over, TooLarge};
 use crate::api::{
     self, FileContent, FileDeleted, FileInfo, FileWritten, Files, FilesWritten, NewFile, WriteFiles,
 };
@@ -67,11 +67,15 @@ pub(super) struct ListQuery {
     #[serde(default)]
     #[param(nullable = false)]
     path: Option<String>,
+    /// Whether the directories right beneath it are named too, also those without files.
+    #[serde(default)]
+    #[param(nullable = false, default = false)]
+    directories: Option<bool>,
 }
 
 /// List the files of a session
 ///
-/// Ordinary files only; links are not followed. `node_modules`, `.git`, `__pycache__`, `.DS_Store`, and
+/// Ordinary files only, unless directories are asked for; links are not followed. `node_modules`, `.git`, `__pycache__`, `.DS_Store`, and
 /// what ends in `.sock`, `.lock` or `.pid` are left out.
 #[utoipa::path(
     get, path = "/api/sessions/{id}/files", tag = "files", operation_id = "listFiles",
@@ -91,11 +95,19 @@ pub(super) async fn list(
     };
     let under = FilePath::directory(query.path.unwrap_or_default().as_bytes())?;
     let workspace = app.engine().workspace(&caller.tenant, id).await?;
-    let listing = workspace.list(under, scope).await?;
+    let listing = workspace.list(under.clone(), scope).await?;
+    let (directories, are_more) = match query.directories {
+        Some(true) => {
+            let Directories { paths, are_more } = workspace.directories(under).await?;
+            (Some(paths.iter().map(FilePath::encoded).collect()), are_more)
+        }
+        Some(false) | None => (None, false),
+    };
     Ok(JsonAnswer(Files {
         files: listing.files.into_iter().map(info).collect(),
+        directories,
         source: source_view(workspace.source()),
-        truncated: listing.truncated,
+        truncated: listing.truncated || are_more,
     }))
 }
 
@@ -174,7 +186,7 @@ pub(super) async fn read(
     request_body = WriteFiles,
     responses(
         (status = 200, description = "What became of each", body = FilesWritten),
-        Always, Invalid, Missing, TooLarge,
+        Always, Invalid, Missing, Over, TooLarge,
     ),
 )]
 pub(super) async fn write(
@@ -193,7 +205,7 @@ pub(super) async fn write(
     }
     let target = body.target_path.unwrap_or_default();
     let target = FilePath::directory(target.as_bytes())?;
-    let workspace = app.engine().workspace(&caller.tenant, id).await?;
+    let workspace = app.engine().workspace_to_change(&caller.tenant, id).await?;
     let mut files = Vec::new();
     for file in body.files {
         let path = file.path.clone();
@@ -246,24 +258,44 @@ async fn write_one(
     }
 }
 
+/// What to delete.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DeleteQuery {
+    /// Whether a directory is deleted too, with everything in it.
+    #[serde(default)]
+    #[param(nullable = false, default = false)]
+    recursive: Option<bool>,
+}
+
 /// Delete a file of a session
 ///
-/// A link is deleted itself, and not what it leads to. Directories are not deleted.
+/// A link is deleted itself, and not what it leads to. A directory is deleted only with `recursive=true`, with
+/// everything in it, however deep.
 #[utoipa::path(
     delete, path = "/api/sessions/{id}/files/{*path}", tag = "files", operation_id = "deleteFile",
     params(
         ("id" = uuid::Uuid, Path, description = "The session"),
         ("path" = String, Path, description = "The file", min_length = 1),
+        DeleteQuery,
     ),
-    responses((status = 200, description = "It is gone", body = FileDeleted), Always, Invalid, Missing),
+    responses(
+        (status = 200, description = "It is gone", body = FileDeleted),
+        Always, Invalid, Missing, Over,
+    ),
 )]
 pub(super) async fn delete(
     State(app): State<App>,
     caller: Caller,
     FileAt { session, path }: FileAt,
+    Query(query): Query<DeleteQuery>,
 ) -> Result<JsonAnswer<FileDeleted>, ApiError> {
-    let workspace = app.engine().workspace(&caller.tenant, session).await?;
-    workspace.remove(path.clone()).await?;
+    let workspace = app.engine().workspace_to_change(&caller.tenant, session).await?;
+    if query.recursive == Some(true) {
+        workspace.remove_all(path.clone()).await?;
+    } else {
+        workspace.remove(path.clone()).await?;
+    }
     Ok(JsonAnswer(FileDeleted { path: path.to_string(), deleted: true }))
 }
 

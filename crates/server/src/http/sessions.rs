@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::app::App;
 use super::auth::Caller;
 use super::code::Code;
-use super::error::{ApiError, start_failed};
+use super::error::{ApiError, SOON, start_failed};
 use super::extract::{JsonBody, MaybeJson, PathId, Query, length, range};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
@@ -322,15 +322,23 @@ pub(super) async fn resume(
     MaybeJson(body): MaybeJson<api::ResumeSession>,
 ) -> Result<JsonAnswer<api::Resumed>, ApiError> {
     let require = if body.require_state { RequireState::Yes } else { RequireState::No };
-    let resumed = app.engine().resume(&caller.tenant, id, require).await.map_err(|error| {
-        if let EngineError::Failed(failure) = &error {
-            let message = format!("Failed to resume session: {}", failure.message);
-            return start_failed(failure.code, &message);
-        }
-        error.into()
-    })?;
+    let resumed = app.engine().resume(&caller.tenant, id, require).await.map_err(not_back)?;
     let resume = receipt_view(&resumed.session, resumed.receipt.as_ref());
     Ok(JsonAnswer(api::Resumed { session: app.view(&resumed.session), resume }))
+}
+
+/// Why a session did not come back.
+fn not_back(error: EngineError) -> ApiError {
+    if let EngineError::Failed(failure) = &error {
+        let message = format!("Failed to resume session: {}", failure.message);
+        return start_failed(failure.code, &message);
+    }
+    // It was on its way, and somebody asked for something else: whoever still wants it asks again.
+    if let EngineError::Refused(refusal @ Refusal::NotActive(status)) = error {
+        let message = format!("The session was {status} before it was back");
+        return ApiError::new(StatusCode::CONFLICT, refusal, message).later(SOON);
+    }
+    error.into()
 }
 
 /// Stop a session

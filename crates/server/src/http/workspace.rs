@@ -16,7 +16,7 @@ use super::code::Code;
 use super::error::ApiError;
 use super::extract::{PathId, Upload};
 use super::files::{decoded_len, sent};
-use super::openapi::{Always, Full, Invalid, Missing, Oversized, TooLarge};
+use super::openapi::{Always, Full, Invalid, Missing, Over, Oversized, TooLarge};
 use crate::api::{UploadWorkspace, WorkspaceUploaded};
 
 /// The largest body: the largest bundle in base64.
@@ -61,7 +61,7 @@ pub(super) async fn download(
     request_body = UploadWorkspace,
     responses(
         (status = 200, description = "What was done", body = WorkspaceUploaded),
-        Always, Invalid, Missing, TooLarge, Full,
+        Always, Invalid, Missing, Over, TooLarge, Full,
     ),
 )]
 pub(super) async fn upload(
@@ -82,7 +82,7 @@ pub(super) async fn upload(
     let bundle = BASE64_STANDARD.decode(&body.bundle);
     let bundle = bundle.map_err(|_| invalid("The bundle is not base64"))?;
     drop(body);
-    let workspace = app.engine().workspace(&caller.tenant, id).await?;
+    let workspace = app.engine().workspace_to_change(&caller.tenant, id).await?;
     let unpacked = workspace.unpack(bundle).await?;
     drop(place);
     let message = match workspace.source() {

@@ -102,14 +102,71 @@ fn ten_thousand_levels_are_a_list_that_says_it_is_a_part() {
     let names: Vec<_> = listing.files.iter().map(|file| file.path.as_bytes().len()).collect();
     assert_eq!(names, [2 * 1_001 + 4, 3]);
     assert!(matches!(place.tree.pack(), Err(FileError::TooMuch(_))), "a bundle is whole");
-    // Removed level by level: nothing that comes after this has to know how.
-    let root = rustix::fs::open(place.root(), flags, Mode::empty()).unwrap();
-    while renameat(&root, "d/d", &root, "e").is_ok() {
-        fs::remove_dir_all(place.root().join("d")).unwrap();
-        renameat(&root, "e", &root, "d").unwrap();
-    }
-    fs::remove_dir_all(place.root().join("d")).unwrap();
+    assert!(matches!(place.remove("d"), Err(FileError::NotAFile)), "only if it is asked for");
+    assert_eq!(place.tree.directories(&FilePath::ROOT).unwrap().paths, [path("d")]);
+    place.tree.remove_all(&path("d")).unwrap();
     assert_eq!(place.list(), ["top"]);
+    assert!(place.tree.directories(&FilePath::ROOT).unwrap().paths.is_empty());
+}
+
+#[test]
+fn a_directory_goes_with_all_that_is_in_it_and_with_nothing_else() {
+    let place = Place::new();
+    for number in 0..50 {
+        place.put(&format!("dir/{number}/deep/er/file"), "x");
+        fs::create_dir_all(place.root().join(format!("dir/{number}/empty/one"))).unwrap();
+    }
+    place.put("kept", "x");
+    place.link("dir/3/deep/out", "../../../../outside");
+    place.link("dir/up", "../..");
+    place.link("link", "dir");
+    place.link("elsewhere", "../outside");
+    fs::write(place.top.path().join("outside/file"), SECRET).unwrap();
+    let fifo = place.root().join("dir/7/deep/fifo");
+    mknodat(CWD, fifo, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+    let locked = std::os::unix::fs::PermissionsExt::from_mode(0o000);
+    fs::set_permissions(place.root().join("dir/9/deep"), locked).unwrap();
+    let remove_all = |text: &str| place.tree.remove_all(&path(text));
+    assert!(remove_all("link/3").is_err() && remove_all("elsewhere/file").is_err());
+    assert!(matches!(remove_all("none"), Err(FileError::NotFound)));
+    remove_all("link").unwrap();
+    remove_all("elsewhere").unwrap();
+    assert!(place.root().join("dir/3").exists(), "a link is removed, and not its target");
+    remove_all("dir").unwrap();
+    assert_eq!(place.list(), ["kept"]);
+    assert_eq!(fs::read_dir(place.root()).unwrap().count(), 1);
+    remove_all("kept").unwrap();
+    assert_eq!(fs::read_to_string(place.top.path().join("outside/file")).unwrap(), SECRET);
+}
+
+/// Somebody inside swaps what is removed for a link to the outside, and puts new things into it.
+#[test]
+fn whoever_swaps_directories_while_they_are_removed_loses_nothing_outside() {
+    let place = Place::new();
+    fs::write(place.top.path().join("outside/file"), SECRET).unwrap();
+    place.link("link", "../outside");
+    let root = rustix::fs::open(place.root(), OFlags::PATH, Mode::empty()).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for name in ["dir/a", "dir/b/c"] {
+                    let _maybe = renameat(&root, name, &root, "aside");
+                    let _maybe = renameat(&root, "link", &root, name);
+                    let _maybe = renameat(&root, name, &root, "link");
+                    let _maybe = renameat(&root, "aside", &root, name);
+                }
+            }
+        });
+        for _ in 0..200 {
+            for name in ["dir/a/file", "dir/b/c/d/file"] {
+                let _maybe = place.write(name, "x");
+            }
+            let _maybe = place.tree.remove_all(&path("dir"));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read_to_string(place.top.path().join("outside/file")).unwrap(), SECRET);
 }
 
 #[test]
@@ -207,6 +264,9 @@ proptest! {
                 prop_assert!(listing.files.iter().all(|file| file.size != SECRET.len() as u64));
             }
             let _maybe = place.remove(text);
+            if let Ok(path) = FilePath::file(text.as_bytes()) {
+                let _maybe = place.tree.remove_all(&path);
+            }
         }
         place.is_unharmed();
     }

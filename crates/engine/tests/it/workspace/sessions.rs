@@ -1,5 +1,6 @@
 //! The files of a session: whose they are, and that they are there when its sandbox is not.
 
+use ash_core::refusal::Refusal;
 use ash_core::session::Sandbox;
 use ash_engine::files::{Executable, FilePath, Scope};
 use ash_engine::{EngineError, FileSource, WorkspaceError};
@@ -47,4 +48,18 @@ async fn only_so_many_requests_are_worked_on_for_one_session() {
     assert_eq!(held.len(), 8);
     held.clear();
     world.engine.workspace(&tenant(), session).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_files_of_a_session_that_is_over_can_be_read_and_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    world.host.place_workspace(session, dir.path().to_owned());
+    world.engine.workspace_to_change(&tenant(), session).await.unwrap();
+    world.engine.end(&tenant(), session).await.unwrap();
+    world.engine.workspace(&tenant(), session).await.unwrap();
+    let refused = world.engine.workspace_to_change(&tenant(), session).await;
+    let ended = EngineError::Refused(Refusal::Ended).to_string();
+    assert_eq!(refused.err().unwrap().to_string(), ended);
 }

@@ -142,6 +142,29 @@ async fn a_hostile_tree_is_answered_and_leads_nowhere() {
 }
 
 #[tokio::test]
+async fn what_is_full_of_directories_can_be_cleaned_and_what_is_over_stays_as_it_is() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let session = served.session().await;
+    let of = |rest: &str| format!("/api/sessions/{session}{rest}");
+    let deep = workspace(&served, &session).join("many words").join("d/".repeat(300));
+    fs::create_dir_all(deep).unwrap();
+    let shown = client.get(&of("/files?directories=true")).await.ok();
+    assert_eq!(shown["directories"], json!(["many%20words"]), "{shown}");
+    assert_eq!(client.get(&of("/files")).await.ok().get("directories"), None);
+    assert_eq!(client.delete(&of("/files/many%20words")).await.refused(400), "not_a_file");
+    let gone = client.delete(&of("/files/many%20words?recursive=true")).await.ok();
+    assert_eq!(gone, json!({ "path": "many words", "deleted": true }));
+    assert!(!workspace(&served, &session).join("many words").exists());
+    client.delete(&of("")).await.ok();
+    let file = json!({ "files": [{ "path": "new", "content": encoded("x") }] });
+    assert_eq!(client.post(&of("/files"), &file).await.refused(410), "session_ended");
+    assert_eq!(client.delete(&of("/files/CLAUDE.md")).await.refused(410), "session_ended");
+    assert_eq!(paths(&client.get(&of("/files")).await), ["CLAUDE.md"]);
+    served.end().await;
+}
+
+#[tokio::test]
 async fn a_batch_has_bounds() {
     let served = Served::start().await;
     let client = &served.client;
