@@ -44,6 +44,8 @@ pub struct Policy {
     pub max_sandboxes: NonZeroU32,
     /// How many of them may wait for a session.
     pub max_prewarmed: u32,
+    /// How long somebody waits for a place while all are taken by sandboxes that work.
+    pub place_patience: Duration,
 }
 
 impl Default for Policy {
@@ -59,6 +61,7 @@ impl Default for Policy {
             evict_after: Duration::from_secs(30 * 60),
             max_sandboxes: NonZeroU32::new(1_000).expect("a thousand is not zero"),
             max_prewarmed: 16,
+            place_patience: Duration::from_secs(3),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ash_core::entry::{Entry, ResumePath};
+use ash_core::id::RunId;
 use ash_core::run::{Outcome, Phase};
 use ash_core::session::LogEntry;
 
@@ -14,6 +15,9 @@ pub(crate) struct Counts {
     cold: AtomicU64,
     prewarmed: AtomicU64,
 }
+
+/// The phase of a run that was cut before its agent did anything.
+const NOT_BEGUN: &str = "not_begun";
 
 /// How often sessions came back since the engine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,12 +36,19 @@ impl Counts {
         Resumes { warm: of(&self.warm), cold: of(&self.cold), prewarmed: of(&self.prewarmed) }
     }
 
-    /// A commit took so long, and says this.
-    pub(crate) fn committed(&self, took: Duration, entries: &[LogEntry]) {
+    /// A commit took so long, and says this. `before` it, this run went on, in that phase.
+    pub(crate) fn committed(
+        &self,
+        took: Duration,
+        entries: &[LogEntry],
+        before: Option<(RunId, Option<Phase>)>,
+    ) {
         metrics::histogram!("ash_event_commit_seconds").record(took);
-        let mut phase = None;
+        let mut current = before.map(|(run, _)| run);
+        let mut phase = before.and_then(|(_, phase)| phase);
         for LogEntry { entry, .. } in entries {
             match entry {
+                Entry::RunStarted { run, .. } => (current, phase) = (Some(*run), None),
                 Entry::Phase { phase: now, .. } => phase = Some(*now),
                 Entry::SessionResumed { path, receipt, .. } => {
                     let counter = match path {
@@ -57,11 +68,12 @@ impl Counts {
                         metrics::histogram!("ash_resume_seconds", &labels).record(took);
                     }
                 }
-                Entry::RunEnded { outcome, .. } => {
+                Entry::RunEnded { run, outcome, .. } => {
                     let name = outcome.status().as_str();
                     metrics::counter!("ash_runs_total", "outcome" => name).increment(1);
                     if let Outcome::Interrupted(_) = outcome {
-                        let phase = phase.map_or("unknown", Phase::as_str);
+                        let phase = if current == Some(*run) { phase } else { None };
+                        let phase = phase.map_or(NOT_BEGUN, Phase::as_str);
                         metrics::counter!("ash_interrupted_runs_total", "phase" => phase)
                             .increment(1);
                     }
@@ -76,7 +88,6 @@ impl Counts {
                 | Entry::SessionEnded { .. }
                 | Entry::Rewound { .. }
                 | Entry::Prompt { .. }
-                | Entry::RunStarted { .. }
                 | Entry::RunRetry { .. }
                 | Entry::RunCancelling { .. }
                 | Entry::TextDelta { .. }

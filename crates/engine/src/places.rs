@@ -3,7 +3,8 @@
 //! A session holds a place for as long as something of it runs, or may. Its driver says so after
 //! every commit, and takes a place before it records a decision that starts a sandbox. If none is
 //! free, the request is turned down: nothing has changed. Whoever made it then makes room and asks
-//! again with a [`Reservation`], so no driver ever waits for another one.
+//! again with a [`Reservation`], so no driver ever waits for another one. While all that hold one work, it
+//! waits for a while: after a burst, most have nothing to do within moments.
 //!
 //! Sandboxes that wait for a session hold places too: see [`WarmPlaces`]. They are the first to go, and
 //! while somebody waits for a place there are no new ones.
@@ -14,6 +15,7 @@ mod warm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ash_core::failure::{Failure, FailureCode};
 use ash_core::id::SessionId;
@@ -21,6 +23,7 @@ use ash_core::pool::{Kind, Occupancy, Place, Plan, plan};
 use ash_core::session::{PauseReason, Request, Session};
 use ash_core::time::Timestamp;
 use ash_store::Store;
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::EngineError;
 use crate::host::WarmId;
@@ -28,6 +31,12 @@ use crate::registry::{Decided, Registry, Want};
 use crate::signal::Signal;
 
 pub use warm::WarmPlaces;
+
+/// How many may stand in line for a place. Whoever comes then is refused at once.
+const MAX_WAITING: usize = 1_024;
+
+/// While all places are taken, it is looked this often who has one: not everything that ends is told.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Who holds the places of an engine.
 pub(crate) struct Places {
@@ -136,10 +145,15 @@ impl Places {
         };
         let holder = Holder::Session(session);
         let waits = |standing: &&mut Standing| **standing == Standing::WaitsFor(holder);
-        let Some(heir) = state.reservations.values_mut().find(waits) else { return };
-        *heir = becomes;
+        if let Some(heir) = state.reservations.values_mut().find(waits) {
+            *heir = becomes;
+        }
+        let is_awaited = state.reservations.values().any(|standing| *standing != Standing::Has)
+            || becomes == Standing::Has;
         drop(state);
-        self.news.change(|()| ());
+        if is_awaited {
+            self.news.change(|()| ());
+        }
     }
 
     /// Takes a place for a session that is about to start a sandbox: the one that was reserved for
@@ -201,12 +215,16 @@ impl Places {
         Ok(())
     }
 
-    fn reserve(self: &Arc<Self>) -> Reservation {
+    /// Stands in line for a place; nothing, if too many do.
+    fn reserve(self: &Arc<Self>) -> Option<Reservation> {
         let mut state = self.state();
+        if state.reservations.len() >= MAX_WAITING {
+            return None;
+        }
         state.made += 1;
         let number = state.made;
         state.reservations.insert(number, Standing::Wants);
-        Reservation { places: Arc::clone(self), number }
+        Some(Reservation { places: Arc::clone(self), number })
     }
 
     /// Says how a reservation gets a place, and promises it one that is free or about to be.
@@ -358,9 +376,12 @@ impl Registry {
 
     async fn find_room(self: &Arc<Self>) -> Result<Reservation, EngineError> {
         let shared = self.shared();
-        let reserved = shared.places.reserve();
+        let reserved = shared.places.reserve().ok_or_else(full)?;
         let mut asked = BTreeSet::new();
+        let give_up = Instant::now() + shared.policy.place_patience;
         loop {
+            // Before it is looked who is where: whoever changes that afterwards is noticed.
+            let mut news = shared.places.news.watch();
             let deciding = Arc::clone(&shared.places.deciding).lock_owned().await;
             shared.places.count(&*shared.store).await?;
             let busy = |holder| {
@@ -389,7 +410,16 @@ impl Registry {
                         }
                     }
                 }
-                Plan::Full => return Err(full()),
+                Plan::Full => {
+                    drop(deciding);
+                    if Instant::now() >= give_up {
+                        return Err(full());
+                    }
+                    let look = give_up.min(Instant::now() + LOOK_AGAIN);
+                    let _news_or_not = timeout_at(look, news.changed()).await;
+                    // Whoever did not go may have nothing to do by now.
+                    asked.clear();
+                }
             }
         }
     }

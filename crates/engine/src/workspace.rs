@@ -94,7 +94,7 @@ impl Engine {
         self.workspace_for(tenant, session, Purpose::Reading).await
     }
 
-    /// The same, to change them: those of a session that is over stay as they are.
+    /// The same, to write to them: a session that is over takes nothing more.
     pub async fn workspace_to_change(
         &self,
         tenant: &TenantId,

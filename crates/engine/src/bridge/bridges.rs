@@ -124,6 +124,11 @@ impl BridgeHost {
         } else {
             None
         };
+        // Before anything is started here: what is on its way has not all of its files yet.
+        if let Err(error) = files.clear_away() {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "not all that dead sandboxes left was cleared away");
+        }
         let host = Arc::new(Inner::new(files, options, warm.clone()));
         host.tasks.spawn(upkeep::clear_up(Arc::downgrade(&host)));
         host.tasks.spawn(upkeep::thaw_forgotten(Arc::downgrade(&host)));

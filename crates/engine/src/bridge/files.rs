@@ -269,6 +269,38 @@ impl Files {
         Ok(found)
     }
 
+    /// Removes what is left beside the spools of those that are dead: where they listened, and that their
+    /// workspace was made for them. What was never started may be started yet, and keeps its mark.
+    pub(super) fn clear_away(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.data.join("run"))? {
+            let Some(Ok(session)) = entry?.file_name().to_str().map(str::parse) else { continue };
+            let Some(latest) = self.of(session)?.pop() else { continue };
+            for (kind, sandbox) in self.marks(session)? {
+                let is_over = sandbox < latest || self.life(sandbox)? == Life::Dead;
+                if is_over {
+                    remove(&self.named(sandbox, kind))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What says where sandboxes of a session listened, or that their workspace was made for them.
+    fn marks(&self, session: SessionId) -> io::Result<Vec<(&'static str, SandboxRef)>> {
+        let mut marks = Vec::new();
+        for entry in fs::read_dir(self.run(session))? {
+            let name = entry?.file_name();
+            let Some((number, kind)) = name.to_str().and_then(|name| name.split_once('.')) else {
+                continue;
+            };
+            let kind = ["sock", "fresh"].into_iter().find(|known| *known == kind);
+            if let (Some(kind), Ok(number)) = (kind, number.parse()) {
+                marks.push((kind, SandboxRef { session, incarnation: Incarnation::new(number) }));
+            }
+        }
+        Ok(marks)
+    }
+
     /// Those that are alive.
     pub(super) fn alive(&self) -> io::Result<Vec<SandboxRef>> {
         let mut alive = Vec::new();
@@ -400,6 +432,32 @@ mod test {
         assert!(matches!(files.begin(sandbox()).unwrap(), Begin::Taken(Life::Dead)));
         files.bury(sandbox()).unwrap();
         assert_eq!(files.all().unwrap(), [sandbox()]);
+    }
+
+    #[test]
+    fn what_the_dead_left_beside_their_spools_is_cleared_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(dir.path()).unwrap();
+        let of = |number| SandboxRef { incarnation: Incarnation::new(number), ..sandbox() };
+        files.make_directories(sandbox().session).unwrap();
+        let marks = [1, 2, 3, 4].map(of);
+        for sandbox in marks {
+            fs::write(files.named(sandbox, "sock"), "").unwrap();
+            fs::write(files.named(sandbox, "fresh"), "").unwrap();
+        }
+        // The first has left no spool, the second is dead, the third lives, the fourth is to come.
+        let Begin::Locked(spool) = files.begin(of(2)).unwrap() else { panic!("it is free") };
+        write_heading(&spool);
+        drop(spool);
+        let Begin::Locked(spool) = files.begin(of(3)).unwrap() else { panic!("it is free") };
+        write_heading(&spool);
+        files.clear_away().unwrap();
+        for kind in ["sock", "fresh"] {
+            let left = marks.map(|sandbox| files.named(sandbox, kind).exists());
+            assert_eq!(left, [false, false, true, true], "{kind}");
+        }
+        assert!(files.spool(of(2)).exists(), "what it reported is somebody else's affair");
+        drop(spool);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Whether an agent's own record of the conversation is still what the log says it was.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use ash_core::number::Incarnation;
 use ash_core::resume::{Native, Transcript};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2, renameat};
 use rustix::io::Errno;
+use serde::Deserialize;
 
 /// Where the record is, in the agent's home. See `docs/builtin-agent.md`.
 const DIRECTORY: &str = ".ash";
@@ -17,26 +18,57 @@ const FILE: &str = "conversation.jsonl";
 /// The longest record that is read. Its length is what the agent says.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
+/// The longest line of it that is understood.
+const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
+
 /// How much is read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Holds the record against its proof: what became of it, and how many turns it holds. A turn that
-/// was cut after the proof was written has made the record longer, not another one.
+/// was cut after the proof was written has made the record longer, not another one; so has one that was cut
+/// before there was any.
 pub(super) fn verify(
     home: &Path,
     transcript: Option<&Transcript>,
     completed_runs: u32,
 ) -> (Native, u32) {
     match transcript {
-        None if completed_runs == 0 => (Native::None, 0),
+        None if completed_runs == 0 => match turns_after(home, 0) {
+            Ok(turns) if turns > 0 => (Native::Intact, turns),
+            Ok(_) | Err(_) => (Native::None, 0),
+        },
         None => (Native::Lost, 0),
         Some(proof) => match digest(home, proof.bytes) {
             Ok(Some(digest)) if digest.to_hex().as_str() == proof.blake3 => {
-                (Native::Intact, proof.turns)
+                let cut = turns_after(home, proof.bytes).unwrap_or_default();
+                (Native::Intact, proof.turns.max(cut))
             }
             Ok(_) | Err(_) => (Native::Lost, 0),
         },
     }
+}
+
+/// What a line of the record says about turns.
+#[derive(Deserialize)]
+struct Line {
+    turn: Option<u32>,
+}
+
+/// The last turn that the record says anything about behind its first `bytes`. Only the agent itself is told
+/// too much by a lie.
+fn turns_after(home: &Path, bytes: u64) -> io::Result<u32> {
+    let Some(mut file) = record(home, bytes)? else { return Ok(0) };
+    file.seek(SeekFrom::Start(bytes))?;
+    let mut rest = BufReader::new(file.take(MAX_BYTES));
+    let (mut line, mut turns) = (Vec::new(), 0);
+    while rest.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
+        // What is no line, or only a part of one, says nothing: damage is the agent's affair.
+        if let Ok(Line { turn: Some(turn) }) = serde_json::from_slice(&line) {
+            turns = turns.max(turn);
+        }
+        line.clear();
+    }
+    Ok(turns)
 }
 
 /// Puts a record that failed its proof out of the agent's way, and keeps it for people.
@@ -62,15 +94,19 @@ fn beneath(home: &Path, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd
     openat2(home, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-/// The digest of the first `bytes` of the record, if it has as many. The file is the agent's: it may be
-/// anything, also a pipe that nobody writes to.
-fn digest(home: &Path, bytes: u64) -> io::Result<Option<blake3::Hash>> {
+/// Opens the record, if it has as many bytes. The file is the agent's: it may be anything, also a pipe that
+/// nobody writes to.
+fn record(home: &Path, bytes: u64) -> io::Result<Option<File>> {
     let path = format!("{DIRECTORY}/{FILE}");
     let file = File::from(beneath(home, &path, OFlags::RDONLY | OFlags::NONBLOCK)?);
     let found = file.metadata()?;
-    if !found.is_file() || found.len() < bytes || bytes > MAX_BYTES {
-        return Ok(None);
-    }
+    let is_one = found.is_file() && found.len() >= bytes && bytes <= MAX_BYTES;
+    Ok(is_one.then_some(file))
+}
+
+/// The digest of the first `bytes` of the record, if it has as many.
+fn digest(home: &Path, bytes: u64) -> io::Result<Option<blake3::Hash>> {
+    let Some(file) = record(home, bytes)? else { return Ok(None) };
     let mut hasher = blake3::Hasher::new();
     let mut rest = file.take(bytes);
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -119,6 +155,27 @@ mod test {
             fs::write(&record, content).unwrap();
             assert_eq!(verdict(Some(&proven), 2).0, native, "{content:?}");
         }
+    }
+
+    #[test]
+    fn turns_that_were_cut_are_in_the_record_too() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join(".ash")).unwrap();
+        let record = home.path().join(".ash/conversation.jsonl");
+        let line =
+            |turn: u32| format!("{{\"v\":1,\"run\":\"r\",\"turn\":{turn},\"message\":{{}}}}\n");
+        // The first turn was cut, and left no proof.
+        fs::write(&record, line(1) + "{\"v\":1,\"tur").unwrap();
+        assert_eq!(verify(home.path(), None, 0), (Native::Intact, 1));
+        // So was the third, after two that did.
+        let proven = line(1) + &line(2);
+        fs::write(&record, proven.clone() + &line(3) + "nonsense\n{\"turn\":-4}\n").unwrap();
+        assert_eq!(verify(home.path(), Some(&proof(&proven, 2)), 2), (Native::Intact, 3));
+        // Nothing in it is a turn; and it has no end.
+        fs::write(&record, "nonsense\n").unwrap();
+        assert_eq!(verify(home.path(), None, 0), (Native::None, 0));
+        File::create(&record).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(verify(home.path(), None, 0), (Native::None, 0));
     }
 
     #[test]

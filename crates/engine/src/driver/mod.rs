@@ -388,6 +388,7 @@ impl Driver {
         match self.shared.store.commit(&commit).await {
             Ok(()) => {
                 let grew = commit.session.last_seq() > owned.session.last_seq();
+                let before = owned.session.current_run().map(|run| (run.id, run.phase));
                 owned.session = commit.session;
                 self.shared.places.note(&owned.session);
                 if let Some(settings) = commit.settings {
@@ -396,7 +397,7 @@ impl Driver {
                 if grew {
                     self.shared.bus.publish(self.id, owned.session.last_seq(), &commit.entries);
                 }
-                self.shared.counts.committed(started.elapsed(), &commit.entries);
+                self.shared.counts.committed(started.elapsed(), &commit.entries, before);
                 hands.perform(&owned.record, decision.effects);
                 Ok(())
             }

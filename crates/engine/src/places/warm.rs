@@ -41,6 +41,14 @@ impl WarmPlaces {
         is_free
     }
 
+    /// Takes a place for a sandbox that an earlier server left, whether or not one is free: it is there.
+    pub(crate) fn hold(&self, warm: WarmId) {
+        if let Some(engine) = self.engine.upgrade() {
+            let left = Warm { since: engine.now(), is_ready: true };
+            engine.places.state().warm.insert(warm, left);
+        }
+    }
+
     /// The sandbox is up, and waits.
     pub(crate) fn arrived(&self, warm: WarmId) {
         if let Some(engine) = self.engine.upgrade()

@@ -73,6 +73,38 @@ async fn a_frozen_sandbox_goes_before_an_idle_one_and_its_session_stays_as_it_wa
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_burst_waits_for_those_that_are_only_starting() {
+    let world = TestEngine::with_places(2).await;
+    let slow = HostFaults { slowness: Duration::from_millis(200), ..HostFaults::default() };
+    world.behave(StoreFaults::default(), slow);
+    let one = || world.engine.create_session(create(), None);
+    let (first, second, third, fourth) = tokio::join!(one(), one(), one(), one());
+    for created in [first, second, third, fourth] {
+        let session = created.expect("it got a place in time").record.id;
+        world.engine.settled(&tenant(), session).await.unwrap();
+    }
+    assert_eq!(world.host.broken_promises(), Vec::<String>::new());
+    assert!(world.host.alive().len() <= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_becomes_free_is_somebody_s_who_waits_for_one() {
+    let world = TestEngine::with_places(1).await;
+    world.behave(StoreFaults::default(), UNHURRIED);
+    let busy = world.session().await;
+    world.prompt(busy).await.unwrap();
+    world.until(busy, "phase").await;
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.host.kill(world.host.alive()[0], Death::Exited(1));
+    };
+    let (created, ()) = tokio::join!(world.engine.create_session(create(), None), stop);
+    let session = created.unwrap().record.id;
+    world.engine.settled(&tenant(), session).await.unwrap();
+    assert_eq!(world.stored(session).await.status(), Status::Active);
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_finds_every_sandbox_at_work_is_turned_down_and_nothing_has_changed() {
     let world = TestEngine::with_places(2).await;
     let [stopped, paused] = [world.session().await, world.session().await];

@@ -281,7 +281,7 @@ pub(super) struct DeleteQuery {
     ),
     responses(
         (status = 200, description = "It is gone", body = FileDeleted),
-        Always, Invalid, Missing, Over,
+        Always, Invalid, Missing,
     ),
 )]
 pub(super) async fn delete(
@@ -290,7 +290,7 @@ pub(super) async fn delete(
     FileAt { session, path }: FileAt,
     Query(query): Query<DeleteQuery>,
 ) -> Result<JsonAnswer<FileDeleted>, ApiError> {
-    let workspace = app.engine().workspace_to_change(&caller.tenant, session).await?;
+    let workspace = app.engine().workspace(&caller.tenant, session).await?;
     if query.recursive == Some(true) {
         workspace.remove_all(path.clone()).await?;
     } else {

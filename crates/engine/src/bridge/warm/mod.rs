@@ -60,6 +60,8 @@ pub(super) struct Pool {
     /// Agents have changed.
     is_outdated: AtomicBool,
     places: Mutex<Option<WarmPlaces>>,
+    /// Those that an earlier server left, until nothing of them is there.
+    left: Mutex<BTreeMap<WarmId, Presence>>,
     ids: IdSource,
 }
 
@@ -85,19 +87,31 @@ impl WarmId {
 impl Pool {
     pub(super) fn new(nursery: Arc<Inner>) -> Arc<Self> {
         let shelf = Shelf { stock: Stock::new(), connections: BTreeMap::new() };
+        let left = nursery.files.names().unwrap_or_else(|error| {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "no sandbox that waits for a session was looked for");
+            Default::default()
+        });
+        let left = left.into_iter().map(|name| (WarmId(name), Presence::There)).collect();
         Arc::new(Self {
             nursery,
             shelf: Mutex::new(shelf),
             news: Arc::default(),
             is_outdated: AtomicBool::new(true),
             places: Mutex::new(None),
+            left: Mutex::new(left),
             ids: IdSource::unguessable(),
         })
     }
 
-    /// Gives the pool places to fill.
+    /// Gives the pool places to fill. What an earlier server left has one as long as it is there.
     pub(super) fn lend(&self, places: WarmPlaces) {
+        let left = self.left();
+        // Without its spool it is a session's, and only its directories were left.
+        let is_one = |id: &WarmId| self.nursery.files.spool(id.sandbox()).exists();
+        left.keys().copied().filter(is_one).for_each(|id| places.hold(id));
         *self.places.lock().unwrap_or_else(PoisonError::into_inner) = Some(places);
+        drop(left);
         self.look_again();
     }
 
@@ -113,7 +127,8 @@ impl Pool {
         self.tell();
         let mut news = self.news.watch();
         loop {
-            let presence = self.shelf().stock.dismiss(id);
+            let left = self.left().get(&id).copied();
+            let presence = left.unwrap_or_else(|| self.shelf().stock.dismiss(id));
             match presence {
                 Presence::Gone => return Ok(()),
                 Presence::Stuck => return Err(failed("end a sandbox", "it does not end")),
@@ -137,23 +152,35 @@ impl Pool {
         self.nursery.abandon().await;
         let mut shelf = self.shelf();
         shelf.connections.clear();
-        // Nobody is left who would end those: whoever asks for it finds them by their files.
+        // Nobody is left who would end those: whoever asks for it finds them as what was left.
         shelf.stock = Stock::new();
         shelf.stock.close();
         drop(shelf);
+        let names = self.nursery.files.names().unwrap_or_default();
+        self.left().extend(names.into_iter().map(|name| (WarmId(name), Presence::There)));
         self.tell();
     }
 
     /// Ends what an earlier server left.
     pub(super) async fn clear_up(&self) {
-        let left = self.nursery.files.names().unwrap_or_else(|error| {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "no sandbox that waits for a session was looked for");
-            Default::default()
-        });
-        for name in left {
-            self.discard(WarmId(name)).await;
+        let left: Vec<WarmId> = self.left().keys().copied().collect();
+        for id in left {
+            let is_gone = self.discard(id).await;
+            let mut left = self.left();
+            if is_gone {
+                left.remove(&id);
+                // While the list is held: whoever lends places looks at it.
+                self.places().iter().for_each(|places| places.give_back(id));
+            } else {
+                left.insert(id, Presence::Stuck);
+            }
+            drop(left);
+            self.tell();
         }
+    }
+
+    fn left(&self) -> MutexGuard<'_, BTreeMap<WarmId, Presence>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps as many ready as are wanted, for as long as it is let.

@@ -258,6 +258,7 @@ fn policy(places: u32) -> Policy {
         evict_after: Duration::from_secs(50),
         max_sandboxes: NonZeroU32::new(places).unwrap(),
         max_prewarmed: 0,
+        place_patience: Duration::from_secs(2),
     }
 }
 

@@ -159,8 +159,10 @@ async fn what_is_full_of_directories_can_be_cleaned_and_what_is_over_stays_as_it
     client.delete(&of("")).await.ok();
     let file = json!({ "files": [{ "path": "new", "content": encoded("x") }] });
     assert_eq!(client.post(&of("/files"), &file).await.refused(410), "session_ended");
-    assert_eq!(client.delete(&of("/files/CLAUDE.md")).await.refused(410), "session_ended");
-    assert_eq!(paths(&client.get(&of("/files")).await), ["CLAUDE.md"]);
+    let bundle = json!({ "bundle": encoded("x") });
+    assert_eq!(client.post(&of("/workspace"), &bundle).await.refused(410), "session_ended");
+    assert_eq!(paths(&client.get(&of("/files")).await), ["CLAUDE.md"], "it can be read");
+    client.delete(&of("/files/CLAUDE.md")).await.ok();
     served.end().await;
 }
 
