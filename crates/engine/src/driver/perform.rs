@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ash_core::failure::Death;
@@ -43,6 +44,8 @@ pub(super) struct Hands {
     link: Option<(Incarnation, Link)>,
     /// The stops that are under way: the driver stays to hear of them.
     stops: Arc<Signal<BTreeSet<Incarnation>>>,
+    /// The latest that was told to stop.
+    told_to_stop: Arc<AtomicU32>,
 }
 
 /// Does what is to be done with one sandbox, in order.
@@ -65,8 +68,8 @@ impl Hands {
         session: SessionId,
         outcomes: mpsc::Sender<Told>,
     ) -> Self {
-        let stops = Arc::default();
-        Self { shared, facts, session, outcomes, lane: None, link: None, stops }
+        let (stops, told_to_stop) = (Arc::default(), Arc::default());
+        Self { shared, facts, session, outcomes, lane: None, link: None, stops, told_to_stop }
     }
 
     /// Whether something is being done that nobody will ask about again.
@@ -168,6 +171,7 @@ impl Hands {
         if self.stops.get().contains(&incarnation) {
             return;
         }
+        self.told_to_stop.fetch_max(incarnation.get(), Ordering::Relaxed);
         let sandbox = SandboxRef { session: self.session, incarnation };
         let shared = Arc::clone(&self.shared);
         let outcomes = self.outcomes.clone();
@@ -197,6 +201,7 @@ impl Hands {
                     outcomes: self.outcomes.clone(),
                     sandbox: SandboxRef { session: self.session, incarnation },
                     record: record.clone(),
+                    told_to_stop: Arc::clone(&self.told_to_stop),
                 };
                 let task = self.shared.tasks.spawn(worker.work(queue));
                 Lane { incarnation, effects, task }
@@ -232,6 +237,7 @@ struct Worker {
     outcomes: mpsc::Sender<Told>,
     sandbox: SandboxRef,
     record: SessionRecord,
+    told_to_stop: Arc<AtomicU32>,
 }
 
 impl Worker {
@@ -263,7 +269,7 @@ impl Worker {
             Effect::StopSandbox { .. } => Ok(()), // Never in a lane.
         };
         if let Err(error) = done {
-            warn(sandbox, &error);
+            self.complain(&error);
         }
     }
 
@@ -288,8 +294,8 @@ impl Worker {
                 let attempt = self.shared.host.attach(self.sandbox, after, self.reporter(link));
                 match tokio::time::timeout(ATTACH_ATTEMPT, attempt).await {
                     Ok(Ok(())) => return,
-                    Ok(Err(error)) => warn(self.sandbox, &error),
-                    Err(_elapsed) => warn(self.sandbox, &HostError::late("attach to a sandbox")),
+                    Ok(Err(error)) => self.complain(&error),
+                    Err(_elapsed) => self.complain(&HostError::late("attach to a sandbox")),
                 }
                 tokio::time::sleep(ATTACH_PAUSE).await;
             }
@@ -302,14 +308,14 @@ impl Worker {
     async fn freeze(&self, incarnation: Incarnation, asked: Seq) {
         match self.shared.host.freeze(self.sandbox).await {
             Ok(()) => self.tell(Fact::SandboxFrozen { incarnation, asked }).await,
-            Err(error) => warn(self.sandbox, &error),
+            Err(error) => self.complain(&error),
         }
     }
 
     async fn thaw(&self, incarnation: Incarnation, asked: Seq, after: SpoolPosition, link: Link) {
         match self.shared.host.thaw(self.sandbox, after, self.reporter(link)).await {
             Ok(()) => self.tell(Fact::SandboxThawed { incarnation, asked }).await,
-            Err(error) => warn(self.sandbox, &error),
+            Err(error) => self.complain(&error),
         }
     }
 
@@ -319,6 +325,20 @@ impl Worker {
                 HostError { attempted: "read the prompt", detail: error.to_string() }
             })?;
         self.shared.host.deliver(self.sandbox, run, &prompt).await
+    }
+
+    /// Says that something was not done. Of a sandbox that was told to stop nothing else is expected.
+    fn complain(&self, error: &HostError) {
+        let sandbox = self.sandbox;
+        if sandbox.incarnation.get() > self.told_to_stop.load(Ordering::Relaxed) {
+            return warn(sandbox, error);
+        }
+        tracing::debug!(
+            session.id = %sandbox.session,
+            sandbox.incarnation = %sandbox.incarnation,
+            error = error as &dyn std::error::Error,
+            "session {}, which stops: {error}", sandbox.session,
+        );
     }
 
     fn reporter(&self, link: Link) -> Reporter {
