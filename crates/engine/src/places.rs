@@ -67,7 +67,8 @@ struct Held {
 
 struct Warm {
     since: Timestamp,
-    is_ready: bool,
+    /// Starting, waiting, or, if an earlier server left it, on its way out.
+    kind: Kind,
 }
 
 /// Who holds a place.
@@ -184,8 +185,7 @@ impl Places {
     /// How many there are, by what they do.
     pub(crate) fn occupancy(&self) -> Occupancy {
         let state = self.state();
-        let of = |warm: &Warm| if warm.is_ready { Kind::Prewarmed } else { Kind::Starting };
-        let warm = state.warm.values().map(of);
+        let warm = state.warm.values().map(|warm| warm.kind);
         state.held.values().map(|held| held.place.kind).chain(warm).collect()
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
+use ash_core::pool::Kind;
+
 use super::{Places, Reservation, Standing, Warm};
 use crate::host::WarmId;
 use crate::registry::Registry;
@@ -36,7 +38,7 @@ impl WarmPlaces {
         let is_wanted = state.reservations.values().any(|standing| *standing != Standing::Has);
         let is_free = state.taken() < engine.places.most && !is_wanted;
         if is_free {
-            state.warm.insert(warm, Warm { since: engine.now(), is_ready: false });
+            state.warm.insert(warm, Warm { since: engine.now(), kind: Kind::Starting });
         }
         is_free
     }
@@ -44,7 +46,7 @@ impl WarmPlaces {
     /// Takes a place for a sandbox that an earlier server left, whether or not one is free: it is there.
     pub(crate) fn hold(&self, warm: WarmId) {
         if let Some(engine) = self.engine.upgrade() {
-            let left = Warm { since: engine.now(), is_ready: true };
+            let left = Warm { since: engine.now(), kind: Kind::Leaving };
             engine.places.state().warm.insert(warm, left);
         }
     }
@@ -54,7 +56,7 @@ impl WarmPlaces {
         if let Some(engine) = self.engine.upgrade()
             && let Some(warm) = engine.places.state().warm.get_mut(&warm)
         {
-            warm.is_ready = true;
+            warm.kind = Kind::Prewarmed;
         }
     }
 

@@ -83,8 +83,8 @@ async fn a_run_that_was_cut_is_named_by_the_resume_that_follows() {
     let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
     let receipt = back.receipt.unwrap();
     assert_eq!(receipt.interrupted_run, Some(cut));
-    // What was proven at the end of the first turn is still the beginning.
-    assert_eq!((receipt.conversation.native, receipt.conversation.turns), (Native::Intact, 1));
+    // What was proven at the end of the first turn is still the beginning, and the one that was cut follows.
+    assert_eq!((receipt.conversation.native, receipt.conversation.turns), (Native::Intact, 2));
     assert_eq!(receipt.conversation.turns_in_log, 2);
     world.end().await;
 }
