@@ -1,6 +1,6 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot demo sim kill fuzz schemathesis ci
+.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot demo sim kill fuzz fuzz-briefly schemathesis ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
@@ -29,7 +29,7 @@ docs: ## Writes the parts of the documents that are made from code
 	UPDATE_DOCS=1 cargo test --quiet -p ash-server --test it -- the_page_about_settings_is \
 	  the_openapi_document_in_the_repository_is the_api_reference_is
 
-test: ## Every test (nextest where it is installed, else cargo test)
+test: fuzz-briefly ## Every test (nextest where it is installed, else cargo test)
 	@if command -v cargo-nextest >/dev/null 2>&1; then \
 	  cargo nextest run --workspace --no-fail-fast; \
 	else \
@@ -78,6 +78,10 @@ fuzz: ## Throws bytes at the decoders for SECONDS=n each (needs a C++ compiler)
 	$(call fuzz,protocol,decoder)
 	$(call fuzz,snapshot,manifest)
 	$(call fuzz,snapshot,pack)
+
+fuzz-briefly:
+	@if command -v c++ >/dev/null 2>&1; then $(MAKE) --no-print-directory fuzz SECONDS=10; \
+	else echo "there is no C++ compiler: the corpus is replayed, and nothing is fuzzed"; fi
 
 define fuzz
 	mkdir -p target/fuzz/corpus/$(2)

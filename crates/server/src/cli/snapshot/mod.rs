@@ -287,9 +287,11 @@ fn capture(
             "newBytes": snapshot.new_bytes, "storedBytes": snapshot.stored_bytes,
             "skipped": snapshot.skipped, "unstable": snapshot.unstable,
             "milliseconds": {
-                "scan": milliseconds(took.scan), "store": milliseconds(took.store),
-                "trees": milliseconds(took.trees), "sync": milliseconds(took.sync),
-                "total": milliseconds(total),
+                "scan": milliseconds(took.scan), "look": milliseconds(took.plan + took.look),
+                "store": milliseconds(took.store), "read": milliseconds(took.reading),
+                "hash": milliseconds(took.hashing), "compress": milliseconds(took.compressing),
+                "write": milliseconds(took.writing), "trees": milliseconds(took.trees),
+                "sync": milliseconds(took.sync), "total": milliseconds(total),
             },
         });
         Screen::document(&document)?;

@@ -28,10 +28,10 @@ pub(super) struct Where {
     /// The store: a directory, s3://bucket/prefix or gs://bucket/prefix
     #[arg(long, value_name = "DIR|URL")]
     store: String,
-    /// Where the server is, if it is not Amazon's or Google's [AWS_ENDPOINT_URL]
+    /// Where the server is, if it is not Amazon's or Google's (`AWS_ENDPOINT_URL`)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// The region of an S3 bucket [AWS_REGION]
+    /// The region of an S3 bucket (`AWS_REGION`)
     #[arg(long)]
     region: Option<String>,
     /// A directory that keeps what was read of a remote store, up to 5 GB
