@@ -159,6 +159,7 @@ fn restored(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Result<Restor
         name: "t".to_owned(),
         tree: content,
         mode: 0o755,
+        modified: Modified::default(),
         files: 0,
         directories: 0,
         links: 0,

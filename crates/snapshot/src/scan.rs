@@ -20,6 +20,9 @@ use crate::state::{ASKED, KnownKind, KnownTree, Stamp};
 /// How long a path can be that the kernel takes at once.
 const PATH_BYTES: usize = 4000;
 
+/// How long the path of a directory may be that is looked into: several times what programs can name.
+const MAX_PATH: usize = 32 * 1024;
+
 /// What was found of a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
@@ -28,6 +31,10 @@ pub(crate) struct Scanned {
     pub(crate) skipped: Skipped,
     /// Paths that are there and were not looked into: what is excluded, and where something is mounted.
     pub(crate) left: Vec<Vec<u8>>,
+    /// Paths that may not be read.
+    pub(crate) unreadable: Vec<Vec<u8>>,
+    /// Directories that were gone when they were to be looked into: removed, or renamed.
+    pub(crate) vanished: Vec<Vec<u8>>,
 }
 
 impl Scanned {
@@ -184,6 +191,12 @@ impl Scan<'_> {
                 below.push(b'/');
             }
             below.extend_from_slice(&entry.name);
+            if below.len() > MAX_PATH {
+                // What is in there could not be restored either, and costs its depth squared.
+                shared.found.skipped.unreadable += 1;
+                shared.found.unreadable.push(below);
+                continue;
+            }
             let number = shared.found.directories.len();
             shared.found.directories.push(unseen(below, *known));
             shared.waiting.push(number);
@@ -191,6 +204,10 @@ impl Scan<'_> {
         }
         shared.found.skipped.add(looked.skipped);
         shared.found.left.extend(looked.left);
+        shared.found.unreadable.extend(looked.unreadable);
+        if looked.vanished {
+            shared.found.vanished.push(path.clone());
+        }
         let seen = &mut shared.found.directories[directory];
         (seen.entries, seen.same_names) = (looked.entries, looked.same_names);
     }
@@ -205,14 +222,17 @@ impl Scan<'_> {
         let opened = match open_below(self.root, path, OFlags::DIRECTORY) {
             Ok(opened) => opened,
             // Gone since its name was read, or not to be read.
-            Err(error) if !path.is_empty() && is_gone(&error) => return Ok(Looked::default()),
+            Err(error) if !path.is_empty() && is_gone(&error) => {
+                return Ok(Looked { vanished: true, ..Looked::default() });
+            }
             Err(error) if !path.is_empty() && error.kind() == io::ErrorKind::PermissionDenied => {
                 skipped.unreadable = 1;
-                return Ok(Looked { skipped, ..Looked::default() });
+                let unreadable = vec![path.to_owned()];
+                return Ok(Looked { skipped, unreadable, ..Looked::default() });
             }
             Err(error) => return Err(error),
         };
-        let (mut entries, mut left) = (Vec::new(), Vec::new());
+        let (mut entries, mut left, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
         let mut listing = RawDir::new(opened.as_fd(), buffer);
         while let Some(entry) = listing.next() {
             let entry = entry?;
@@ -249,12 +269,13 @@ impl Scan<'_> {
                 // A directory that may be listed, and not passed through.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     skipped.unreadable += 1;
+                    unreadable.push(join(path, name.to_bytes()));
                 }
                 Err(error) => return Err(error),
             }
         }
         entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(Looked { left, ..self.compare(known, entries, skipped) })
+        Ok(Looked { left, unreadable, ..self.compare(known, entries, skipped) })
     }
 
     fn is_excluded(&self, path: &[u8], name: &CStr) -> bool {
@@ -277,7 +298,7 @@ impl Scan<'_> {
     ) -> Looked {
         let mut below = vec![None; entries.len()];
         let Some(known) = known.map(|known| &self.known.directories[known]) else {
-            return Looked { entries, below, same_names: false, skipped, left: Vec::new() };
+            return Looked { entries, below, skipped, ..Looked::default() };
         };
         let mut rest = known.entries.iter().enumerate().peekable();
         let mut same_names = entries.len() == known.entries.len();
@@ -294,7 +315,7 @@ impl Scan<'_> {
                 entry.known = Some(number);
             }
         }
-        Looked { entries, below, same_names, skipped, left: Vec::new() }
+        Looked { entries, below, same_names, skipped, ..Looked::default() }
     }
 }
 
@@ -307,6 +328,9 @@ struct Looked {
     same_names: bool,
     skipped: Skipped,
     left: Vec<Vec<u8>>,
+    unreadable: Vec<Vec<u8>>,
+    /// Whether it is not there any more.
+    vanished: bool,
 }
 
 /// Whether something is mounted at a name.

@@ -13,6 +13,7 @@ use crate::id::Id;
 use crate::objects::{Put, is_transient};
 use crate::repository::Repository;
 use crate::scan::Skipped;
+use crate::tree::Modified;
 
 /// The longest record.
 pub(crate) const MAX_RECORD: u64 = 64 * 1024;
@@ -93,6 +94,8 @@ pub struct Snapshot {
     pub skipped: Skipped,
     /// Files that changed each time they were read; some of them, if there are many.
     pub unstable: Vec<String>,
+    /// What could not be read; some of it, if that is much.
+    pub unreadable: Vec<String>,
     /// How many files were read after the freeze budget was spent, each with a check that it did not
     /// change meanwhile.
     pub unfrozen: u64,
@@ -108,6 +111,8 @@ pub struct Tree {
     pub tree: Content,
     /// The permission bits of the root directory.
     pub mode: u32,
+    /// When something was made or removed in it last.
+    pub modified: Modified,
     /// How many files there are.
     pub files: u64,
     /// How many directories, without the root.
@@ -123,18 +128,24 @@ impl Snapshot {
 
     /// How many files there are in all trees.
     pub fn files(&self) -> u64 {
-        self.roots.iter().map(|root| root.files).sum()
+        self.roots.iter().fold(0, |sum, root| root.files.saturating_add(sum))
     }
 
     /// How many bytes they have.
     pub fn bytes(&self) -> u64 {
-        self.roots.iter().map(|root| root.bytes).sum()
+        self.roots.iter().fold(0, |sum, root| root.bytes.saturating_add(sum))
     }
 
     /// The tree of that name.
     pub fn root(&self, name: &str) -> Result<&Tree> {
         let found = self.roots.iter().find(|root| root.name == name);
         found.ok_or_else(|| SnapshotError::Missing(format!("the tree {name} in {}", self.id)))
+    }
+
+    /// Whether it names everything that could not be read, as it is.
+    pub(crate) fn names_all_unreadable(&self) -> bool {
+        self.skipped.unreadable == self.unreadable.len() as u64
+            && !self.unreadable.iter().any(|name| name.contains(char::REPLACEMENT_CHARACTER))
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -148,7 +159,7 @@ impl Snapshot {
     /// Names fewer unstable files, if they are too many for a record; and says whether it fits now.
     pub(crate) fn fit(&mut self) -> bool {
         while self.encode().len() as u64 > MAX_RECORD {
-            if self.unstable.pop().is_none() {
+            if self.unstable.pop().or_else(|| self.unreadable.pop()).is_none() {
                 return false;
             }
         }
@@ -172,6 +183,9 @@ impl Snapshot {
         }
         if read.roots.iter().any(|root| root.mode > 0o7777) {
             return Err(Malformed("a mode has bits that are none"));
+        }
+        if read.roots.iter().any(|root| root.modified.nanoseconds >= 1_000_000_000) {
+            return Err(Malformed("a time has more than a second of nanoseconds"));
         }
         read.roots.iter().try_for_each(|root| root.tree.check())?;
         Ok(read)
@@ -297,6 +311,7 @@ mod test {
             stored_bytes: 0,
             skipped: Skipped::default(),
             unstable: vec!["\u{1}".repeat(5000); MAX_UNSTABLE],
+            unreadable: Vec::new(),
             unfrozen: 0,
         };
         assert!(snapshot.fit());

@@ -42,7 +42,18 @@ pub enum Kind {
 }
 
 /// A time as the file system has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub struct Modified {
     /// Since 1970.
     pub seconds: i64,

@@ -214,3 +214,39 @@ fn packs(dir: &Path) -> Vec<std::path::PathBuf> {
     let packs = shards.flat_map(|shard| fs::read_dir(shard.unwrap().path()).unwrap());
     packs.map(|pack| pack.unwrap().path()).collect()
 }
+
+#[test]
+fn what_is_left_out_is_meant_however_it_is_spelled() {
+    let dir = project();
+    fs::create_dir(dir.path().join("project/target")).unwrap();
+    fs::write(dir.path().join("project/target/built"), "large").unwrap();
+    let whole = dir.path().join("project").canonicalize().unwrap().join("target");
+    for spelled in ["target", "target/", "./target", whole.to_str().unwrap()] {
+        let captured = json(dir.path(), &["capture", "project", "--exclude", spelled]);
+        assert_eq!(captured["files"], 2, "{spelled}");
+    }
+    for wrong in ["../target", "/etc", ""] {
+        let told = ["capture", "project", "--store", "store", "--exclude", wrong];
+        let (code, said) = refused(dir.path(), &told);
+        assert_eq!(code, 2, "{wrong}: {said}");
+    }
+}
+
+#[test]
+fn a_store_that_somebody_died_making_is_made() {
+    let dir = project();
+    fs::create_dir_all(dir.path().join("store/tmp")).unwrap();
+    assert_eq!(json(dir.path(), &["capture", "project"])["files"], 2);
+}
+
+#[test]
+fn a_snapshot_whose_record_is_damaged_can_be_forgotten() {
+    let dir = project();
+    let first = json(dir.path(), &["capture", "project"]);
+    let id = first["id"].as_str().unwrap();
+    let record = dir.path().join("store/snapshots").join(id);
+    let text = fs::read_to_string(&record).unwrap();
+    fs::write(&record, text.replace("workspace", "workplace")).unwrap();
+    json(dir.path(), &["forget", id]);
+    json(dir.path(), &["gc", "--alone"]);
+}

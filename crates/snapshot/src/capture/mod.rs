@@ -39,6 +39,9 @@ const MAX_PRELOADED: u64 = 64 * 1024 * 1024;
 /// A file whose stamp is younger than this may change once more without its stamp changing.
 const TICK: Duration = Duration::from_millis(20);
 
+/// The same, where a file system counts in seconds, or in two of them.
+const COARSE_TICK: Duration = Duration::from_millis(2_500);
+
 /// A directory to capture.
 #[derive(Clone, Debug)]
 pub struct Root<'a> {
@@ -132,6 +135,7 @@ struct OpenRoot<'a> {
     directory: OwnedFd,
     scanned: Scanned,
     mode: u32,
+    modified: Modified,
 }
 
 impl Repository {
@@ -140,12 +144,13 @@ impl Repository {
     pub fn capture(&self, capture: &Capture<'_>, state: &mut State) -> Result<Captured> {
         let began = realtime();
         let mut took = Took::default();
-        let frozen =
-            capture.freeze.map(|(freeze, budget)| Frozen::begin(freeze, budget)).transpose()?;
-        let begin = Instant::now();
         let nothing = KnownTree::default();
         let mut since = self.time();
         let relied_on = self.is_relied_on(state)?;
+        // A store may take its time to answer. Nobody stands still for that.
+        let frozen =
+            capture.freeze.map(|(freeze, budget)| Frozen::begin(freeze, budget)).transpose()?;
+        let begin = Instant::now();
         let known_of = |name: &str, path: &Path| {
             let known = relied_on.then(|| state.tree(name, path)).flatten();
             known.unwrap_or(&nothing)
@@ -189,14 +194,19 @@ impl Repository {
         let writer = Writer::to(self, refused);
         let (mut trees, mut known_trees) = (Vec::new(), Vec::new());
         let mut skipped = Skipped::default();
-        let mut unstable = Vec::new();
+        let (mut unstable, mut unreadable) = (Vec::new(), Vec::new());
         for (open, plan) in roots.into_iter().zip(plans) {
             let known = known_of(open.root.name, &open.path);
             let stored = store::store(&writer, capture, &open, plan, known, began, &mut took)?;
             skipped.add(open.scanned.skipped);
             skipped.add(stored.skipped);
             unstable.extend(stored.unstable);
-            trees.push(Tree { name: open.root.name.to_owned(), mode: open.mode, ..stored.tree });
+            let named =
+                |path: &Vec<u8>| format!("{}/{}", open.root.name, String::from_utf8_lossy(path));
+            unstable.extend(open.scanned.vanished.iter().map(named));
+            unreadable.extend(open.scanned.unreadable.iter().chain(&stored.unreadable).map(named));
+            let (mode, modified) = (open.mode, open.modified);
+            trees.push(Tree { name: open.root.name.to_owned(), mode, modified, ..stored.tree });
             let known = KnownRoot { path: open.path, tree: stored.known };
             known_trees.push((open.root.name.to_owned(), known));
         }
@@ -207,6 +217,8 @@ impl Repository {
         took.writing = writer.efforts.writing.total();
         let (added, packs) = writer.finish()?;
         unstable.truncate(MAX_UNSTABLE);
+        unreadable.sort();
+        unreadable.truncate(MAX_UNSTABLE);
         let mut snapshot = Snapshot {
             version: Snapshot::VERSION,
             id: SnapshotId::from_bytes(self.unique()),
@@ -218,6 +230,7 @@ impl Repository {
             stored_bytes: added.stored_bytes,
             skipped,
             unstable,
+            unreadable,
             unfrozen,
         };
         if !snapshot.fit() {
@@ -272,12 +285,13 @@ fn open<'a>(
     let opened = rustix::fs::open(root.path, flags, Mode::empty()).map_err(io::Error::from);
     let directory = opened.map_err(SnapshotError::tree("open", root.path))?;
     let stamp = file::stamp_of(directory.as_fd());
-    let mode = stamp.map_err(SnapshotError::tree("look at", root.path))?.permissions();
+    let stamp = stamp.map_err(SnapshotError::tree("look at", root.path))?;
+    let (mode, modified) = (stamp.permissions(), stamp.modified);
     let scanned = scan::scan(directory.as_fd(), known, root.excluded, threads.max(1));
     let scanned = scanned.map_err(|(path, error)| {
         SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
     })?;
-    Ok(OpenRoot { root, path, directory, scanned, mode })
+    Ok(OpenRoot { root, path, directory, scanned, mode, modified })
 }
 
 /// A path of bytes.
@@ -354,6 +368,9 @@ pub(crate) fn realtime() -> Modified {
 pub(crate) fn is_settled(changed: Modified, looked: Modified) -> bool {
     let nanoseconds =
         |at: Modified| i128::from(at.seconds) * 1_000_000_000 + i128::from(at.nanoseconds);
-    nanoseconds(changed) + i128::try_from(TICK.as_nanos()).unwrap_or(i128::MAX)
+    // Where stamps are round, the file system has only coarse ones.
+    let is_coarse = changed.nanoseconds.is_multiple_of(10_000_000);
+    let tick = if is_coarse { COARSE_TICK } else { TICK };
+    nanoseconds(changed) + i128::try_from(tick.as_nanos()).unwrap_or(i128::MAX)
         < nanoseconds(looked)
 }

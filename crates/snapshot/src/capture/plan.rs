@@ -94,7 +94,7 @@ fn compare_paths(one: &[u8], other: &[u8]) -> Ordering {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::scan::{Seen, SeenEntry, Skipped};
+    use crate::scan::{Seen, SeenEntry};
     use crate::state::Stamp;
 
     /// A tree in which two names of one file are in a directory with a path of this length.
@@ -108,7 +108,7 @@ mod test {
             entries: vec![entry(b"a"), entry(b"b")],
             same_names: false,
         };
-        Scanned { directories: vec![seen], skipped: Skipped::default(), left: Vec::new() }
+        Scanned { directories: vec![seen], ..Scanned::default() }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Storing a tree: the files that changed, by several threads.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -34,6 +35,8 @@ pub(crate) struct Stored {
     pub(crate) known: KnownTree,
     pub(crate) skipped: Skipped,
     pub(crate) unstable: Vec<String>,
+    /// Paths that were found, and could not be read.
+    pub(crate) unreadable: Vec<Vec<u8>>,
 }
 
 /// A file that was stored.
@@ -67,7 +70,8 @@ pub(crate) fn store(
     let outcomes = Files::new(writer, capture, open, &reads).store(reads)?;
     took.store += begin.elapsed();
     let begin = Instant::now();
-    let trees = Trees { open, known, links: &links, outcomes: &outcomes, began };
+    let unreadable = RefCell::default();
+    let trees = Trees { open, known, links: &links, outcomes: &outcomes, began, unreadable };
     let stored = trees.store(&mut Cutter::of(writer));
     took.trees += begin.elapsed();
     stored

@@ -1,5 +1,6 @@
 //! Storing directories: those in which something changed, above the files that were stored.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
 
@@ -25,6 +26,8 @@ pub(super) struct Trees<'a> {
     pub(super) links: &'a HashMap<(usize, usize), (usize, usize)>,
     pub(super) outcomes: &'a Outcomes,
     pub(super) began: Modified,
+    /// Paths that were found, and could not be read.
+    pub(super) unreadable: RefCell<Vec<Vec<u8>>>,
 }
 
 impl Trees<'_> {
@@ -58,7 +61,8 @@ impl Trees<'_> {
         }
         cutter.flush()?;
         let known = KnownTree { directories: directories.into_iter().flatten().collect() };
-        Ok(Stored { tree: count_up(&known), known, skipped, unstable })
+        let unreadable = self.unreadable.take();
+        Ok(Stored { tree: count_up(&known), known, skipped, unstable, unreadable })
     }
 
     /// An entry as it is captured, if it is; and whether it is what it was.
@@ -112,6 +116,7 @@ impl Trees<'_> {
                         self.outcomes.get(&(first_directory, first))
                     {
                         skipped.unreadable += 1;
+                        self.note_unreadable(directory, entry);
                         return Ok((None, false));
                     }
                     if let Some(Outcome::Stored(stored)) =
@@ -165,10 +170,18 @@ impl Trees<'_> {
             }
             Outcome::Unreadable => {
                 skipped.unreadable += 1;
+                self.note_unreadable(directory, entry);
                 None
             }
-            Outcome::Gone => None,
+            Outcome::Gone => {
+                unstable.push(self.name(directory, entry));
+                None
+            }
         }
+    }
+
+    fn note_unreadable(&self, directory: usize, entry: usize) {
+        self.unreadable.borrow_mut().push(plan::path(&self.open.scanned, directory, entry));
     }
 
     /// What an entry is called in the record of a snapshot.
@@ -243,6 +256,7 @@ fn count_up(known: &KnownTree) -> Tree {
         name: String::new(),
         tree: known.directories.first().map_or(Content::EMPTY, |root| root.tree),
         mode: 0,
+        modified: Modified::default(),
         files: 0,
         directories: 0,
         links: 0,

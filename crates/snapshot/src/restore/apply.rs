@@ -8,14 +8,14 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, fchmod, fremovexattr, linkat, mkdirat, renameat, syncfs, unlinkat,
+    AtFlags, Mode, OFlags, fchmod, fremovexattr, futimens, linkat, mkdirat, renameat, syncfs,
+    unlinkat,
 };
 use rustix::io::Errno;
 
-use super::compare::Plan;
 use super::in_place::{InPlace, Target};
-use super::make::{Making, give, settle, split};
-use super::plan::{Meta, ToMake};
+use super::make::{Making, give, settle, split, times};
+use super::plan::{Changes, Meta, ToMake};
 use super::remove::remove_tree;
 use super::{Damaged, Restore};
 use crate::capture::{Progress, path_of};
@@ -51,8 +51,9 @@ impl<'a> Applying<'a> {
     }
 
     /// Does all of it; returns which files were left because of their looks alone.
-    pub(super) fn apply(&self, plan: Plan) -> Result<HashSet<Vec<u8>>> {
-        let Plan { directories, files, symlinks, links, removals, locked, settle, doubtful } = plan;
+    pub(super) fn apply(&self, plan: Changes) -> Result<HashSet<Vec<u8>>> {
+        let Changes { directories, files, symlinks, links, removals, locked, settle, doubtful } =
+            plan;
         let steps = directories.len() + files.len() + symlinks.len() + links.len();
         let steps = steps + removals.len() + settle.len();
         if steps > 0 {
@@ -89,8 +90,11 @@ impl<'a> Applying<'a> {
             aside.end()?;
         }
         let finished = || -> io::Result<()> {
-            if steps > 0 || self.target.mode != self.tree.mode {
+            let is_same =
+                (self.target.mode, self.target.modified) == (self.tree.mode, self.tree.modified);
+            if steps > 0 || !is_same {
                 fchmod(&self.target.directory, Mode::from_raw_mode(self.tree.mode))?;
+                futimens(&self.target.directory, &times(self.tree.modified))?;
                 syncfs(&self.target.directory)?;
             }
             Ok(())

@@ -26,6 +26,8 @@ pub(super) struct Doubt {
     pub(super) path: Vec<u8>,
     pub(super) of: Of,
     pub(super) meta: Meta,
+    /// Whether it is known to have been touched since it was captured.
+    pub(super) changed: bool,
 }
 
 /// What looks right.
@@ -48,11 +50,11 @@ pub(super) enum Verdict {
 
 impl Doubt {
     pub(super) fn directory(path: Vec<u8>, number: usize, meta: Meta) -> Self {
-        Self { path, of: Of::Directory(number), meta }
+        Self { path, of: Of::Directory(number), meta, changed: false }
     }
 
     pub(super) fn file(path: Vec<u8>, content: Content, meta: Meta, stamp: Stamp) -> Self {
-        Self { path, of: Of::File(content, stamp), meta }
+        Self { path, of: Of::File(content, stamp), meta, changed: false }
     }
 }
 
@@ -114,7 +116,7 @@ struct Looking<'a> {
 
 impl Looking<'_> {
     fn at(&mut self, doubt: &Doubt) -> Result<(Verdict, u64)> {
-        let Doubt { path, of, meta } = doubt;
+        let Doubt { path, of, meta, changed } = doubt;
         let root = self.target.directory.as_fd();
         let failed = |error: io::Error| {
             SnapshotError::tree("read", self.in_place.root.path.join(path_of(path)))(error)
@@ -141,7 +143,7 @@ impl Looking<'_> {
         if attributes != meta.attributes {
             return Ok((Verdict::Differs, 0));
         }
-        if self.in_place.trust == Trust::Looks {
+        if self.in_place.trust == Trust::Looks && !changed {
             return Ok((Verdict::Same, 0));
         }
         let mut at = 0;

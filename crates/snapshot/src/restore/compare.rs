@@ -9,8 +9,8 @@ use rustix::fs::{FileType, OFlags, readlinkat};
 
 use super::bytes::{self, Doubt, Verdict};
 use super::in_place::{InPlace, Mended, Mending, Target, Trust};
-use super::make::leads_to_nothing;
-use super::plan::{MAX_HELD, Meta, ToMake};
+use super::make::{leads_to_nothing, mode_of_file};
+use super::plan::{Changes, MAX_HELD, Meta, ToMake};
 use crate::capture::path_of;
 use crate::content::Content;
 use crate::error::{Result, SnapshotError};
@@ -20,24 +20,6 @@ use crate::show::join;
 use crate::snapshot::Tree;
 use crate::state::{Known, KnownKind, KnownTree};
 use crate::tree::{Entry, Kind};
-
-/// What has to be done.
-#[derive(Default)]
-pub(super) struct Plan {
-    /// Directories to make, those above first.
-    pub(super) directories: Vec<Vec<u8>>,
-    pub(super) files: Vec<ToMake>,
-    pub(super) symlinks: Vec<(Vec<u8>, Vec<u8>, Meta)>,
-    /// Further names of files, and the files.
-    pub(super) links: Vec<(Vec<u8>, Vec<u8>)>,
-    pub(super) removals: Vec<Vec<u8>>,
-    /// Directories in which something is done although their owner may not, and their modes.
-    pub(super) locked: Vec<(Vec<u8>, u32)>,
-    /// What directories are given in the end, those above first.
-    pub(super) settle: Vec<(Vec<u8>, Meta)>,
-    /// Files that are left because of their looks alone.
-    pub(super) doubtful: HashSet<Vec<u8>>,
-}
 
 /// A directory of the snapshot.
 struct Wanted {
@@ -62,7 +44,7 @@ pub(super) struct Comparing<'a> {
     target: &'a Target,
     scanned: &'a Scanned,
     known: &'a KnownTree,
-    plan: Plan,
+    plan: Changes,
     mended: Mended,
     wanted: Vec<Wanted>,
     doubts: Vec<Doubt>,
@@ -72,6 +54,8 @@ pub(super) struct Comparing<'a> {
     /// Directories in which something is done.
     touched: HashSet<Vec<u8>>,
     held: u64,
+    /// Whether what the snapshot does not have stays: it may be what could not be read then.
+    keeps_others: bool,
 }
 
 impl<'a> Comparing<'a> {
@@ -92,7 +76,7 @@ impl<'a> Comparing<'a> {
             target,
             scanned,
             known,
-            plan: Plan::default(),
+            plan: Changes::default(),
             mended: Mended { left, ..Mended::default() },
             wanted: Vec::new(),
             doubts: Vec::new(),
@@ -100,11 +84,13 @@ impl<'a> Comparing<'a> {
             claimed: HashMap::new(),
             touched: HashSet::new(),
             held: 0,
+            keeps_others: in_place.snapshot.skipped.unreadable > 0
+                && !in_place.snapshot.names_all_unreadable(),
         }
     }
 
     /// What has to be done, and what comes of it.
-    pub(super) fn plan(mut self) -> Result<(Plan, Mended)> {
+    pub(super) fn plan(mut self) -> Result<(Changes, Mended)> {
         self.directories()?;
         self.check_links()?;
         self.doubts()?;
@@ -171,7 +157,11 @@ impl<'a> Comparing<'a> {
                             self.plan.symlinks.push((below, target, meta));
                         }
                     }
-                    Kind::File(content) => self.file(below, content, meta, found, before),
+                    Kind::File(content) => {
+                        // It was touched since it was captured, whatever it looks like.
+                        let changed = before.is_none() && known.is_some() && found.is_some();
+                        self.file(below, content, meta, found, before, changed);
+                    }
                     Kind::HardLink(target) => {
                         let found = found.filter(|found| is(found, FileType::RegularFile));
                         self.links.push((below, target, found.map(|found| found.stamp.file())));
@@ -241,6 +231,10 @@ impl<'a> Comparing<'a> {
 
     /// Something that is not in the snapshot goes, but for what is left alone in it.
     fn remove(&mut self, parent: &[u8], other: &SeenEntry) {
+        if self.keeps_others {
+            self.mended.left += 1;
+            return;
+        }
         let mut waiting = vec![(join(parent, &other.name), other)];
         while let Some((path, other)) = waiting.pop() {
             if self.is_left(&path) {
@@ -341,11 +335,12 @@ impl<'a> Comparing<'a> {
         meta: Meta,
         found: Option<&SeenEntry>,
         before: Option<&Known>,
+        changed: bool,
     ) {
         let looks = found.filter(|found| {
             is(found, FileType::RegularFile)
                 && found.stamp.size == content.size
-                && found.stamp.permissions() == meta.mode
+                && found.stamp.permissions() == mode_of_file(meta.mode, self.in_place.owner)
                 && found.stamp.modified == meta.modified
         });
         // A file that is another one of the snapshot already cannot be this one too.
@@ -371,7 +366,8 @@ impl<'a> Comparing<'a> {
                 self.plan.files.push(ToMake { path, content, meta });
             }
             (Some(found), _) => {
-                self.doubts.push(Doubt::file(path, content, meta, found.stamp));
+                let doubt = Doubt::file(path, content, meta, found.stamp);
+                self.doubts.push(Doubt { changed, ..doubt });
             }
         }
     }
@@ -418,7 +414,7 @@ impl<'a> Comparing<'a> {
         let (verdicts, read) = bytes::decide(self.repository, self.in_place, self.target, &doubts)?;
         self.mended.bytes_read = read;
         for (doubt, verdict) in doubts.into_iter().zip(verdicts) {
-            let Doubt { path, of, meta, .. } = doubt;
+            let Doubt { path, of, meta, changed } = doubt;
             match (of, verdict) {
                 (bytes::Of::Directory(_), Verdict::Same) => self.mended.same += 1,
                 (bytes::Of::Directory(number), Verdict::Differs | Verdict::OtherBytes) => {
@@ -428,7 +424,7 @@ impl<'a> Comparing<'a> {
                 }
                 (bytes::Of::File(content, _), Verdict::Same) => {
                     self.mended.same += 1;
-                    if self.in_place.trust == Trust::Looks && content.size > 0 {
+                    if self.in_place.trust == Trust::Looks && !changed && content.size > 0 {
                         self.plan.doubtful.insert(path);
                     }
                 }

@@ -27,6 +27,7 @@ use crate::repository::Repository;
 use crate::scan::{self, Scanned};
 use crate::snapshot::Snapshot;
 use crate::state::{KnownTree, State};
+use crate::tree::Modified;
 
 /// Which tree to make of which directory, and how.
 #[derive(Clone)]
@@ -114,6 +115,7 @@ pub(super) struct Target {
     pub(super) path: PathBuf,
     pub(super) directory: std::os::fd::OwnedFd,
     pub(super) mode: u32,
+    pub(super) modified: Modified,
 }
 
 impl Repository {
@@ -121,6 +123,15 @@ impl Repository {
     /// anything, saves looking into files that are as they were. Whatever is damaged in the store is found
     /// before anything in the directory is touched.
     pub fn restore_in_place(&self, in_place: &InPlace<'_>, remembered: &State) -> Result<Mended> {
+        // What could not be read then is in no snapshot: whatever is there now stays.
+        let mut excluded = in_place.root.excluded.to_vec();
+        let of_root = format!("{}/", in_place.root.name);
+        let unreadable = in_place.snapshot.unreadable.iter();
+        excluded.extend(
+            unreadable.filter_map(|name| Some(name.strip_prefix(&of_root)?.as_bytes().to_vec())),
+        );
+        let root = Root { excluded: &excluded, ..in_place.root.clone() };
+        let in_place = &InPlace { root, ..in_place.clone() };
         let InPlace { root, .. } = in_place;
         let tree = in_place.snapshot.root(root.name)?;
         let target = Target::open(root)?;
@@ -155,8 +166,9 @@ impl Target {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(&path, flags, Mode::empty());
         let directory = opened.map_err(|error| failed(error.into()))?;
-        let mode = file::stamp_of(directory.as_fd()).map_err(failed)?.permissions();
-        Ok(Self { path, directory, mode })
+        let stamp = file::stamp_of(directory.as_fd()).map_err(failed)?;
+        let (mode, modified) = (stamp.permissions(), stamp.modified);
+        Ok(Self { path, directory, mode, modified })
     }
 }
 
@@ -170,7 +182,11 @@ fn look(in_place: &InPlace<'_>, target: &Target, known: &KnownTree) -> Result<Sc
     if scanned.skipped.unreadable > 0 {
         // What is in there can be neither compared nor removed.
         let denied = io::ErrorKind::PermissionDenied.into();
-        return Err(SnapshotError::tree("look into every directory of", root.path)(denied));
+        let which = scanned
+            .unreadable
+            .first()
+            .map_or(root.path.to_owned(), |path| root.path.join(path_of(path)));
+        return Err(SnapshotError::tree("look into", which)(denied));
     }
     Ok(scanned)
 }

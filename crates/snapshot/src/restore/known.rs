@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use rustix::fs::FileType;
 
 use super::in_place::InPlace;
+use super::make::mode_of_file;
 use crate::capture::is_settled;
 use crate::error::Result;
 use crate::repository::{Chunks, Repository};
@@ -41,7 +42,7 @@ pub(super) fn after(
         for entry in wanted {
             let below = join(&path, &entry.name);
             let found = found.get(&entry.name[..]).copied();
-            let looks = found.is_some_and(|found| looks_right(found, &entry));
+            let looks = found.is_some_and(|found| looks_right(found, &entry, in_place.owner));
             let settled = looks
                 && !doubtful.contains(&below)
                 && found.is_some_and(|found| is_settled(found.stamp.modified, began));
@@ -65,7 +66,11 @@ pub(super) fn after(
 }
 
 /// Whether something looks as it was made.
-fn looks_right(found: &SeenEntry, entry: &Entry) -> bool {
+fn looks_right(found: &SeenEntry, entry: &Entry, owner: Option<(u32, u32)>) -> bool {
+    let mode = match entry.kind {
+        Kind::File(_) => mode_of_file(entry.mode, owner),
+        Kind::Directory(_) | Kind::Symlink(_) | Kind::HardLink(_) => entry.mode,
+    };
     let stamp = &found.stamp;
     let is = |kind| stamp.file_type() == kind;
     let kind = match &entry.kind {
@@ -75,5 +80,5 @@ fn looks_right(found: &SeenEntry, entry: &Entry) -> bool {
         // It looks like its file, which is looked at by itself.
         Kind::HardLink(_) => return is(FileType::RegularFile),
     };
-    kind && stamp.permissions() == entry.mode && stamp.modified == entry.modified
+    kind && stamp.permissions() == mode && stamp.modified == entry.modified
 }

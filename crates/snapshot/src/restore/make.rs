@@ -366,7 +366,9 @@ impl<'a> Making<'a> {
 
     /// Gives a file what it had beside its bytes.
     fn finish(&self, file: &ToMake, made: &File) -> Result<()> {
-        let settled = settle(made.as_fd(), &file.meta, self.restore.owner);
+        let mode = mode_of_file(file.meta.mode, self.restore.owner);
+        let meta = Meta { mode, ..file.meta.clone() };
+        let settled = settle(made.as_fd(), &meta, self.restore.owner);
         settled.map_err(self.failed("write", &file.path))
     }
 
@@ -447,12 +449,22 @@ pub(super) fn settle(at: BorrowedFd<'_>, meta: &Meta, owner: Option<(u32, u32)>)
     Ok(futimens(at, &times(meta.modified))?)
 }
 
+/// The permission bits that a file is given. Owners are not kept: a program that runs as whoever made it would
+/// run as root, if root restores it for nobody in particular.
+pub(super) fn mode_of_file(mode: u32, owner: Option<(u32, u32)>) -> u32 {
+    let for_root = match owner {
+        Some((user, _)) => user == 0,
+        None => rustix::process::geteuid().is_root(),
+    };
+    if for_root { mode & 0o1777 } else { mode }
+}
+
 pub(super) fn give(at: BorrowedFd<'_>, owner: Option<(u32, u32)>) -> io::Result<()> {
     let Some((user, group)) = owner else { return Ok(()) };
     Ok(fchown(at, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?)
 }
 
-fn times(modified: Modified) -> Timestamps {
+pub(super) fn times(modified: Modified) -> Timestamps {
     let time = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() };
     Timestamps { last_access: time, last_modification: time }
 }

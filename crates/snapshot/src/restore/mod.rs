@@ -22,7 +22,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, RenameFlags, fchmod, renameat_with, syncfs};
+use rustix::fs::{Mode, OFlags, RenameFlags, renameat_with, syncfs};
 
 use crate::capture::Progress;
 use crate::content::Content;
@@ -32,7 +32,7 @@ use crate::snapshot::Tree;
 use crate::tree::{Entry, Kind};
 
 pub use in_place::{Effect, InPlace, Mended, Mending, Trust};
-use make::{Making, give, settle};
+use make::{Making, settle};
 use plan::Meta;
 
 /// What to restore, and where.
@@ -93,16 +93,15 @@ impl Repository {
         };
         self.refresh()?;
         if restore.path.is_empty() {
-            let Tree { tree, mode, .. } = *restore.tree;
-            return self.directory(restore, tree, &Root::Mode(mode), above, name);
+            let Tree { tree, mode, modified, .. } = *restore.tree;
+            let meta = Meta { mode, modified, attributes: Vec::new() };
+            return self.directory(restore, tree, &meta, above, name);
         }
         let entry = self.entry_at(restore.tree, restore.path)?;
         let Entry { kind, mode, modified, attributes, .. } = entry.clone();
         let meta = Meta { mode, modified, attributes };
         match kind {
-            Kind::Directory(content) => {
-                self.directory(restore, content, &Root::Entry(meta), above, name)
-            }
+            Kind::Directory(content) => self.directory(restore, content, &meta, above, name),
             Kind::File(_) | Kind::Symlink(_) | Kind::HardLink(_) => {
                 let place = Place::make(above)?;
                 let making = Making::of(self, restore, place.directory.as_fd());
@@ -117,7 +116,7 @@ impl Repository {
         &self,
         restore: &Restore<'_>,
         content: Content,
-        root: &Root,
+        root: &Meta,
         above: &Path,
         name: &OsStr,
     ) -> Result<Restored> {
@@ -127,14 +126,6 @@ impl Repository {
         place.appear(name, restore, root)?;
         Ok(restored)
     }
-}
-
-/// What the directory that appears is given.
-enum Root {
-    /// These permission bits.
-    Mode(u32),
-    /// What an entry of the snapshot says.
-    Entry(Meta),
 }
 
 /// A directory that is not where it should be yet. Dropped, it is gone.
@@ -157,16 +148,10 @@ impl Place {
     }
 
     /// Gives it its name, now that everything is in it.
-    fn appear(mut self, name: &OsStr, restore: &Restore<'_>, root: &Root) -> Result<()> {
+    fn appear(mut self, name: &OsStr, restore: &Restore<'_>, root: &Meta) -> Result<()> {
         let failed = |attempted| SnapshotError::tree(attempted, restore.target);
         let done = || -> io::Result<()> {
-            match root {
-                Root::Mode(mode) => {
-                    give(self.directory.as_fd(), restore.owner)?;
-                    fchmod(&self.directory, Mode::from_raw_mode(*mode))?;
-                }
-                Root::Entry(meta) => settle(self.directory.as_fd(), meta, restore.owner)?,
-            }
+            settle(self.directory.as_fd(), root, restore.owner)?;
             Ok(syncfs(&self.directory)?)
         };
         done().map_err(failed("finish"))?;

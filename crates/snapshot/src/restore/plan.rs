@@ -1,5 +1,7 @@
 //! What is to be made of a tree, within bounds.
 
+use std::collections::HashSet;
+
 use super::Restore;
 use crate::content::Content;
 use crate::error::{Result, SnapshotError};
@@ -66,4 +68,22 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// What has to be done to a directory that is there.
+#[derive(Default)]
+pub(super) struct Changes {
+    /// Directories to make, those above first.
+    pub(super) directories: Vec<Vec<u8>>,
+    pub(super) files: Vec<ToMake>,
+    pub(super) symlinks: Vec<(Vec<u8>, Vec<u8>, Meta)>,
+    /// Further names of files, and the files.
+    pub(super) links: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) removals: Vec<Vec<u8>>,
+    /// Directories in which something is done although their owner may not, and their modes.
+    pub(super) locked: Vec<(Vec<u8>, u32)>,
+    /// What directories are given in the end, those above first.
+    pub(super) settle: Vec<(Vec<u8>, Meta)>,
+    /// Files that are left because of their looks alone.
+    pub(super) doubtful: HashSet<Vec<u8>>,
 }

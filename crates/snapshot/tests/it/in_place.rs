@@ -17,7 +17,7 @@ use crate::compare::{Picture, capture, in_memory, on_disk, picture, settle};
 use crate::states::counted;
 use crate::trees::{Change, apply, change};
 
-fn in_place<'a>(snapshot: &'a Snapshot, tree: &'a Path, trust: Trust) -> InPlace<'a> {
+pub(crate) fn in_place<'a>(snapshot: &'a Snapshot, tree: &'a Path, trust: Trust) -> InPlace<'a> {
     InPlace {
         snapshot,
         root: Root { name: "workspace", path: tree, excluded: &[] },
@@ -31,13 +31,18 @@ fn in_place<'a>(snapshot: &'a Snapshot, tree: &'a Path, trust: Trust) -> InPlace
     }
 }
 
-fn mend(repository: &Repository, snapshot: &Snapshot, tree: &Path, trust: Trust) -> Mended {
+pub(crate) fn mend(
+    repository: &Repository,
+    snapshot: &Snapshot,
+    tree: &Path,
+    trust: Trust,
+) -> Mended {
     let in_place = in_place(snapshot, tree, trust);
     repository.restore_in_place(&in_place, &State::default()).unwrap()
 }
 
 /// Gives everything in a tree a time long ago, so that whatever is written from now on looks different.
-fn age(tree: &Path) {
+pub(crate) fn age(tree: &Path) {
     let mut paths: Vec<PathBuf> = picture(tree).into_keys().collect();
     paths.reverse();
     for (number, path) in paths.iter().enumerate() {
@@ -50,7 +55,7 @@ fn age(tree: &Path) {
     }
 }
 
-fn changes(path: &[(Vec<u8>, Mending)]) -> Vec<(String, Mending)> {
+pub(crate) fn changes(path: &[(Vec<u8>, Mending)]) -> Vec<(String, Mending)> {
     let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
     path.iter().map(|(path, how)| (shown(path), *how)).collect()
 }

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 
 use ash_snapshot::{Capture, Root, State};
 
-use crate::compare::{capture, in_memory, on_disk, picture, restored};
+use crate::compare::{capture, in_memory, on_disk, picture, restore, restored};
 
 #[test]
 fn files_of_every_kind_come_back() {
@@ -209,4 +209,23 @@ fn what_is_mounted_in_a_tree_is_not_captured_and_not_touched() {
     let output = mounting.env(MOUNTED, tree.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(tree.path().join("seen").exists());
+}
+
+#[test]
+fn the_time_of_the_tree_itself_comes_back_and_nobody_runs_as_root() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("program"), "runs as its owner").unwrap();
+    fs::set_permissions(tree.join("program"), Permissions::from_mode(0o4755)).unwrap();
+    let then = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_234_567_890);
+    File::open(&tree).unwrap().set_modified(then).unwrap();
+    let repository = in_memory();
+    let snapshot = capture(&repository, &tree, &mut State::default()).snapshot;
+    let target = place.path().join("target");
+    restore(&repository, &snapshot, &target).unwrap();
+    assert_eq!(fs::metadata(&target).unwrap().mtime(), 1_234_567_890);
+    let program = fs::metadata(target.join("program")).unwrap();
+    let kept = if program.uid() == 0 { 0o755 } else { 0o4755 };
+    assert_eq!(program.mode() & 0o7777, kept);
 }

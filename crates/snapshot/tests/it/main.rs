@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this is tests, also what is no test function")]
 
 mod cache;
+mod careful;
 mod collections;
 mod compare;
 mod crashes;

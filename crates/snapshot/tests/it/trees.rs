@@ -44,7 +44,7 @@ pub(crate) fn change() -> impl Strategy<Value = Change> {
         2 => (path(), path()).prop_map(|(from, to)| Change::Link(from, to)),
         1 => (path(), path()).prop_map(|(from, to)| Change::Symlink(from, to)),
         2 => (path(), path()).prop_map(|(from, to)| Change::Rename(from, to)),
-        1 => (path(), prop::sample::select(vec![0o600, 0o755, 0o444, 0o4711]))
+        1 => (path(), prop::sample::select(vec![0o600, 0o755, 0o444, 0o711]))
             .prop_map(|(path, mode)| Change::Mode(path, mode)),
         1 => (path(), 0..3_u8).prop_map(|(path, value)| Change::Attribute(path, value)),
     ]

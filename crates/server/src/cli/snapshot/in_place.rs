@@ -46,8 +46,8 @@ pub(super) fn restore(
     }
     let real = target.canonicalize();
     let real = real.with_context(|| format!("could not open {}", target.display()))?;
-    let mut excluded: Vec<Vec<u8>> =
-        args.exclude.iter().map(|path| store::bytes_of(path).to_vec()).collect();
+    let excluded = args.exclude.iter().map(|path| store::inner_path(&real, path));
+    let mut excluded = excluded.collect::<anyhow::Result<Vec<Vec<u8>>>>()?;
     // A store in the directory is not removed by what is restored from it.
     excluded.extend(store.inside(&real)?);
     let saved = store.state_of(&real);

@@ -144,7 +144,7 @@ pub(super) fn run(args: Args, env: &BTreeMap<String, String>, json: bool) -> any
         }
         Command::Forget { snapshot, store } => {
             let store = open(&store)?;
-            let id = store.find(&snapshot)?.id;
+            let id = store.find_id(&snapshot)?;
             store.repository.forget(id).map_err(of)?;
             if screen.json {
                 Screen::document(&json!({ "forgotten": [id] }))?;
@@ -255,8 +255,8 @@ fn capture(
     let begin = Instant::now();
     let real = dir.canonicalize();
     let real = real.with_context(|| format!("could not open {}", dir.display()))?;
-    let mut excluded: Vec<Vec<u8>> =
-        exclude.iter().map(|path| store::bytes_of(path).to_vec()).collect();
+    let excluded = exclude.iter().map(|path| store::inner_path(&real, path));
+    let mut excluded = excluded.collect::<anyhow::Result<Vec<Vec<u8>>>>()?;
     // A store in the directory does not capture itself.
     excluded.extend(store.inside(&real)?);
     let saved = store.state_of(&real);
@@ -286,6 +286,7 @@ fn capture(
             "id": snapshot.id, "files": snapshot.files(), "bytes": snapshot.bytes(),
             "newBytes": snapshot.new_bytes, "storedBytes": snapshot.stored_bytes,
             "skipped": snapshot.skipped, "unstable": snapshot.unstable,
+            "unreadable": snapshot.unreadable,
             "milliseconds": {
                 "scan": milliseconds(took.scan), "look": milliseconds(took.plan + took.look),
                 "store": milliseconds(took.store), "read": milliseconds(took.reading),
@@ -300,11 +301,12 @@ fn capture(
     for path in &snapshot.unstable {
         note(&format!("warning: {} changed each time it was read", plain(path)));
     }
-    if snapshot.skipped.unreadable > 0 {
-        note(&format!(
-            "warning: {} could not be read",
-            things(snapshot.skipped.unreadable, "path")
-        ));
+    for path in &snapshot.unreadable {
+        note(&format!("warning: {} could not be read", plain(path)));
+    }
+    if snapshot.skipped.unreadable > snapshot.unreadable.len() as u64 {
+        let all = things(snapshot.skipped.unreadable, "path");
+        note(&format!("warning: {all} could not be read in all"));
     }
     print(&format!(
         "{}  {}, {}; {} new, {} stored, {} ms\n",
@@ -371,7 +373,7 @@ fn verify(screen: &Screen, store: &Store, repair: bool) -> anyhow::Result<Exit> 
     telling.end();
     let verified = verified.map_err(of)?;
     let mut distrusted = 0;
-    if repair && !verified.damaged_packs.is_empty() {
+    if repair && !verified.is_whole() {
         distrusted = store.repository.distrust(&verified).map_err(of)?;
         // Who remembers that a file was stored does not read it again.
         store.forget_states()?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context as _;
 use ash_snapshot::objects::{
@@ -122,7 +122,10 @@ impl Store {
             return Self::remote(place, env, Cache::Used, Absent::Made);
         };
         let is_empty = match std::fs::read_dir(&root) {
-            Ok(mut entries) => entries.next().is_none(),
+            // What somebody who makes one just now, or died doing so, has there first.
+            Ok(mut entries) => entries.all(|entry| {
+                entry.is_ok_and(|entry| matches!(entry.file_name().to_str(), Some("tmp" | STATES)))
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
             Err(error) => {
                 return Err(error).with_context(|| format!("could not open the store {name}"));
@@ -245,27 +248,52 @@ impl Store {
 
     /// The snapshot that is meant: by its id, the beginning of it, or as the latest.
     pub(super) fn find(&self, name: &str) -> anyhow::Result<Snapshot> {
+        self.repository.snapshot(self.find_id(name)?).map_err(of)
+    }
+
+    /// Its id, also if its record cannot be read.
+    pub(super) fn find_id(&self, name: &str) -> anyhow::Result<SnapshotId> {
         let ids = self.repository.snapshots().map_err(of)?;
         let missing = || Mistake::NotFound(format!("there is no snapshot {name:?}"));
-        let id = if name == "latest" {
-            *ids.last().ok_or_else(|| Mistake::NotFound("there is no snapshot yet".to_owned()))?
-        } else {
-            let meant = |id: &&SnapshotId| !name.is_empty() && id.to_string().starts_with(name);
-            let mut meant = ids.iter().filter(meant);
-            let id = *meant.next().ok_or_else(missing)?;
-            if meant.next().is_some() {
-                let several = format!("several snapshots begin with {name:?}");
-                return Err(Mistake::Usage(several).into());
-            }
-            id
-        };
-        self.repository.snapshot(id).map_err(of)
+        if name == "latest" {
+            let none = || Mistake::NotFound("there is no snapshot yet".to_owned());
+            return Ok(*ids.last().ok_or_else(none)?);
+        }
+        let meant = |id: &&SnapshotId| !name.is_empty() && id.to_string().starts_with(name);
+        let mut meant = ids.iter().filter(meant);
+        let id = *meant.next().ok_or_else(missing)?;
+        if meant.next().is_some() {
+            let several = format!("several snapshots begin with {name:?}");
+            return Err(Mistake::Usage(several).into());
+        }
+        Ok(id)
     }
 }
 
 /// The tree of a snapshot. Those of this command have one.
 pub(super) fn root_of(snapshot: &Snapshot) -> anyhow::Result<&Tree> {
     snapshot.roots.first().with_context(|| format!("the snapshot {} is of nothing", snapshot.id))
+}
+
+/// A path from a directory, as snapshots spell it: however somebody, or their shell, spelled it.
+pub(super) fn inner_path(dir: &Path, path: &Path) -> anyhow::Result<Vec<u8>> {
+    let wrong = || {
+        let wrong = format!("{} is no path in {}", path.display(), dir.display());
+        anyhow::Error::from(Mistake::Usage(wrong))
+            .context(Hint("name it from the directory on, as in src/main.rs"))
+    };
+    let path = if path.is_absolute() { path.strip_prefix(dir).map_err(|_| wrong())? } else { path };
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => parts.push(name.as_bytes()),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return Err(wrong());
+            }
+        }
+    }
+    if parts.is_empty() { Err(wrong()) } else { Ok(parts.join(&b'/')) }
 }
 
 pub(super) fn bytes_of(path: &Path) -> &[u8] {
