@@ -7,6 +7,7 @@
 //! `FORMAT.md` says why that is enough.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
 use std::time::Duration;
 
 use crate::content::{Content, Item};
@@ -17,7 +18,7 @@ use crate::pack::PackedChunk;
 use crate::repository::{Chunks, Repository, pack_name};
 use crate::snapshot::{Forgotten, Snapshot, SnapshotId};
 use crate::tree::Kind;
-use crate::verify::Verified;
+use crate::verify::{ContentKey, Verified, reason};
 
 /// Where marks are.
 const MARKS: &str = "gc/";
@@ -60,6 +61,16 @@ fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Says which snapshot an error is about, and what can be done; unless it is worth trying again.
+fn unreadable(id: SnapshotId, error: SnapshotError) -> SnapshotError {
+    if error.is_transient() {
+        return error;
+    }
+    let why = reason(&error);
+    let what = format!("snapshot {id} cannot be read whole: {why}; forget it or repair it");
+    SnapshotError::store("go on:", what)(io::Error::other("nothing was removed"))
+}
+
 /// A pack, and what of it is needed.
 pub(crate) struct Weighed {
     pub(crate) id: Id,
@@ -85,13 +96,25 @@ impl Weighed {
 }
 
 impl Repository {
-    /// Forgets all snapshots but the last ones; returns which.
-    pub fn keep_last(&self, count: usize) -> Result<Vec<SnapshotId>> {
-        let mut ids = self.snapshots()?;
+    /// Forgets all snapshots but the last ones; returns which. Who is alone removes them. One whose record is
+    /// damaged is no snapshot to keep, and none to forget unasked: it is named, and nothing is forgotten.
+    pub fn keep_last(&self, count: usize, others: Others) -> Result<Vec<SnapshotId>> {
+        let mut ids = Vec::new();
+        for id in self.snapshots()? {
+            match self.snapshot(id) {
+                Ok(_) => ids.push(id),
+                Err(SnapshotError::Missing(_)) => {}
+                Err(error) => return Err(unreadable(id, error)),
+            }
+        }
         ids.truncate(ids.len().saturating_sub(count));
         let mut forgotten = Vec::new();
         for id in ids {
-            match self.forget(id) {
+            let gone = match others {
+                Others::MayCapture => self.forget(id),
+                Others::AreAway => self.remove(id),
+            };
+            match gone {
                 Ok(()) => forgotten.push(id),
                 // By somebody else.
                 Err(SnapshotError::Missing(_)) => {}
@@ -99,6 +122,16 @@ impl Repository {
             }
         }
         Ok(forgotten)
+    }
+
+    /// Removes a snapshot, also one whose record is damaged, for who is alone with the repository: nothing is
+    /// kept for captures that rely on it. It needs no space.
+    pub fn remove(&self, id: SnapshotId) -> Result<()> {
+        match self.snapshot(id) {
+            Err(error @ SnapshotError::Missing(_)) => Err(error),
+            Err(error) if error.is_transient() => Err(error),
+            Ok(_) | Err(_) => self.take_back(id),
+        }
     }
 
     /// From now on no capture relies on packs that were found to be damaged: what is in them is stored again
@@ -165,7 +198,7 @@ impl Repository {
         };
         let mut collected = Collected::default();
         let present: HashSet<Id> = packs.iter().map(|(id, _)| *id).collect();
-        let mut weighed = self.weigh(packs, &marks, others, &needed, &mut collected)?;
+        let mut weighed = self.weigh(packs, &marks, &needed, &mut collected)?;
         drop(needed);
         let rewritten = self.rewrite(&mut weighed, expires, &mut collected)?;
 
@@ -179,13 +212,9 @@ impl Repository {
             }
         }
         for pack in weighed {
-            let names = marks.get(&pack.id).map_or(&[][..], |(_, names)| names);
             if !pack.needed.is_empty() {
+                // Its mark stays too: it may be damaged, and that is all that is known of it.
                 collected.kept += 1;
-                if others == Others::AreAway {
-                    // Nobody thinks of removing it.
-                    self.remove_all(names)?;
-                }
                 continue;
             }
             let is_due = match others {
@@ -194,7 +223,7 @@ impl Repository {
             };
             if is_due {
                 self.remove_all(&[pack_name(pack.id)])?;
-                self.remove_all(names)?;
+                self.remove_all(marks.get(&pack.id).map_or(&[][..], |(_, names)| names))?;
                 collected.removed += 1;
                 collected.removed_bytes += pack.listed.size;
                 continue;
@@ -223,21 +252,27 @@ impl Repository {
         others: Others,
         expires: i64,
     ) -> Result<Option<HashSet<Id>>> {
-        let mut reached =
-            Reached { chunks: Chunks::of(self), ids: HashSet::new(), seen: HashSet::new() };
+        let mut reached = Reached {
+            chunks: Chunks::of(self),
+            ids: HashSet::new(),
+            followed: HashSet::new(),
+            seen: HashSet::new(),
+        };
         for id in ids {
-            match self.snapshot(*id) {
-                Ok(snapshot) => reached.snapshot(&snapshot)?,
+            let read = match self.snapshot(*id) {
+                Ok(snapshot) => reached.snapshot(&snapshot, Lost::Refused),
                 Err(SnapshotError::Missing(_)) => return Ok(None),
-                Err(error) => return Err(error),
-            }
+                Err(error) => Err(error),
+            };
+            read.map_err(|error| unreadable(*id, error))?;
         }
         for Forgotten { id, name, at } in forgotten {
             if others == Others::AreAway {
                 continue;
             }
             let read = match self.forgotten_snapshot(*id, name) {
-                Ok(snapshot) => reached.snapshot(&snapshot),
+                // What is lost of it was relied on by nobody, and the rest can be.
+                Ok(snapshot) => reached.snapshot(&snapshot, Lost::PassedOver),
                 // One that nobody could read was relied on by nobody.
                 Err(SnapshotError::Damaged { .. } | SnapshotError::Missing(_)) => Ok(()),
                 Err(error) => Err(error),
@@ -251,12 +286,11 @@ impl Repository {
     }
 
     /// What of each pack is needed. A chunk that several packs have is needed of one: of the latest of those
-    /// without a mark; if all have one, of all.
+    /// without a mark; if all have one, of all. So nothing is removed because one with a mark has it too.
     fn weigh(
         &self,
         packs: Vec<(Id, Listed)>,
         marks: &Marks,
-        others: Others,
         needed: &HashSet<Id>,
         collected: &mut Collected,
     ) -> Result<Vec<Weighed>> {
@@ -272,10 +306,7 @@ impl Repository {
                 }
                 Err(error) => return Err(error),
             };
-            let mark = match others {
-                Others::MayCapture => marks.get(&id).map(|(at, _)| *at),
-                Others::AreAway => None,
-            };
+            let mark = marks.get(&id).map(|(at, _)| *at);
             let bytes = frames.iter().map(|frame| u64::from(frame.length)).sum();
             let chunks = frames.into_iter().flat_map(|frame| frame.chunks);
             let chunks = chunks.filter(|chunk| needed.contains(&chunk.id)).collect();
@@ -316,21 +347,44 @@ impl Repository {
 struct Reached<'a> {
     chunks: Chunks<'a>,
     ids: HashSet<Id>,
+    /// Lists that were followed. An id alone does not tell: it may have been named as if it were data.
+    followed: HashSet<ContentKey>,
     /// Directories that were looked into.
-    seen: HashSet<Id>,
+    seen: HashSet<ContentKey>,
+}
+
+/// What becomes of something that is missing or damaged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Refused,
+    PassedOver,
+}
+
+impl Lost {
+    /// Nothing, if it is lost and may be passed over.
+    fn read<T>(self, read: Result<T>) -> Result<Option<T>> {
+        match (self, read) {
+            (_, Ok(read)) => Ok(Some(read)),
+            (Self::PassedOver, Err(SnapshotError::Damaged { .. } | SnapshotError::Missing(_))) => {
+                Ok(None)
+            }
+            (Self::PassedOver | Self::Refused, Err(error)) => Err(error),
+        }
+    }
 }
 
 impl Reached<'_> {
-    fn snapshot(&mut self, snapshot: &Snapshot) -> Result<()> {
+    fn snapshot(&mut self, snapshot: &Snapshot, lost: Lost) -> Result<()> {
         let mut waiting: Vec<Content> = snapshot.roots.iter().map(|root| root.tree).collect();
         while let Some(directory) = waiting.pop() {
-            if !self.seen.insert(directory.id) {
+            if !self.seen.insert(directory.key()) {
                 continue;
             }
-            self.content(directory)?;
-            for entry in self.chunks.directory(directory, u64::MAX)? {
+            self.content(directory, lost)?;
+            let read = self.chunks.directory(directory, u64::MAX);
+            for entry in lost.read(read)?.unwrap_or_default() {
                 match entry.kind {
-                    Kind::File(content) => self.content(content)?,
+                    Kind::File(content) => self.content(content, lost)?,
                     Kind::Directory(content) => waiting.push(content),
                     Kind::Symlink(_) | Kind::HardLink(_) => {}
                 }
@@ -339,15 +393,19 @@ impl Reached<'_> {
         Ok(())
     }
 
-    fn content(&mut self, content: Content) -> Result<()> {
-        // A list that was seen was followed then: the kind is part of the id.
-        if content.size == 0 || !self.ids.insert(content.id) || content.depth == 0 {
+    fn content(&mut self, content: Content, lost: Lost) -> Result<()> {
+        if content.size == 0 {
             return Ok(());
         }
-        for item in self.chunks.list(content)? {
+        self.ids.insert(content.id);
+        if content.depth == 0 || !self.followed.insert(content.key()) {
+            return Ok(());
+        }
+        let read = self.chunks.list(content);
+        for item in lost.read(read)?.unwrap_or_default() {
             match item {
                 Item::Zeros(_) => {}
-                Item::Bytes(below) => self.content(below)?,
+                Item::Bytes(below) => self.content(below, lost)?,
             }
         }
         Ok(())

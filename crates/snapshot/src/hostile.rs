@@ -267,3 +267,113 @@ fn sizes_that_lie_are_refused() {
         restored(|cutter| cutter.whole(ChunkKind::Data, &tree_bytes()).unwrap());
     assert!(result.is_err() && nothing, "{result:?}");
 }
+
+/// A snapshot of a tree that is as it is told to be, in a repository of its own.
+fn taken(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Repository, Snapshot) {
+    let repository = repository();
+    let writer = Writer::to(&repository, HashSet::new());
+    let mut cutter = Cutter::of(&writer);
+    let tree = make(&mut cutter);
+    cutter.flush().unwrap();
+    drop(cutter);
+    writer.finish().unwrap();
+    let name = "t".to_owned();
+    let root = Tree { name, tree, mode: 0o755, files: 0, directories: 0, links: 0, bytes: 0 };
+    let snapshot = Snapshot {
+        version: Snapshot::VERSION,
+        id: SnapshotId::new(),
+        created_at: 0,
+        parent: None,
+        label: None,
+        roots: vec![root],
+        new_bytes: 0,
+        stored_bytes: 0,
+        skipped: crate::Skipped::default(),
+        unstable: Vec::new(),
+        unfrozen: 0,
+    };
+    repository.put_snapshot(&snapshot).unwrap();
+    (repository, snapshot)
+}
+
+/// Bytes that become a list of several chunks.
+fn long_bytes() -> Vec<u8> {
+    let mut bytes = vec![0; 300_000];
+    blake3::Hasher::new().update(b"long").finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_list_that_is_named_as_if_it_were_data_is_followed_all_the_same() {
+    let mut list = Content::EMPTY;
+    let (repository, _) = taken(|cutter| {
+        list = cutter.whole(ChunkKind::Data, &long_bytes()).unwrap();
+        assert!(list.depth > 0);
+        let data = Content { size: 100, depth: 0, ..list };
+        let entries = [entry(b"a", Kind::File(data)), entry(b"b", Kind::File(list))];
+        directory(cutter, &entries)
+    });
+    repository.gc(crate::Others::AreAway).unwrap();
+    let mut read = Vec::new();
+    let mut chunks = crate::repository::Chunks::of(&repository);
+    let each = chunks.each(ChunkKind::Data, list, &mut |part| {
+        if let crate::repository::Part::Bytes(bytes) = part {
+            read.extend_from_slice(bytes);
+        }
+        Ok(())
+    });
+    each.unwrap();
+    assert!(read == long_bytes());
+}
+
+#[test]
+fn whatever_cannot_be_restored_is_named() {
+    let (repository, snapshot) = taken(|cutter| {
+        let text = cutter.whole(ChunkKind::Data, b"text").unwrap();
+        let list = cutter.whole(ChunkKind::Data, &long_bytes()).unwrap();
+        let below = directory(cutter, &[entry(b"file", Kind::File(text))]);
+        let entries = [
+            entry(b"a whole one", Kind::File(text)),
+            entry(b"a whole list", Kind::File(list)),
+            entry(b"list too long", Kind::File(Content { size: list.size + 1, ..list })),
+            entry(b"lost", Kind::Directory(some_content(100, 0))),
+            entry(b"link to a whole one", Kind::HardLink(b"a whole one".to_vec())),
+            entry(b"link to lost", Kind::HardLink(b"lost/file".to_vec())),
+            entry(b"link to nothing", Kind::HardLink(b"nothing".to_vec())),
+            entry(b"link to too long", Kind::HardLink(b"too long".to_vec())),
+            entry(b"too long", Kind::File(Content { size: 5, ..text })),
+            entry(b"tree", Kind::File(below)),
+        ];
+        let mut entries = entries.to_vec();
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        directory(cutter, &entries)
+    });
+    let verify = crate::Verify { threads: 1, max_entries: 100, progress: &|_| true };
+    let verified = repository.verify(&verify).unwrap();
+    assert_eq!(verified.damaged_packs, []);
+    assert_eq!(verified.damaged[0].id, snapshot.id);
+    let paths = verified.damaged[0].paths.iter();
+    let paths: Vec<_> = paths.map(|(_, path)| String::from_utf8_lossy(path)).collect();
+    let expected = [
+        "link to lost",
+        "link to nothing",
+        "link to too long",
+        "list too long",
+        "lost",
+        "too long",
+        "tree",
+    ];
+    assert_eq!(paths, expected);
+}
+
+#[test]
+fn a_chunk_of_no_bytes_is_refused() {
+    let mut builder = FrameBuilder::default();
+    builder.add(ChunkKind::Data, Id::of(b"x"), b"some bytes");
+    builder.add(ChunkKind::Data, Id::of_chunk(ChunkKind::Data, b""), b"");
+    let frame = builder.finish().index;
+    let offset = 8 + u64::from(frame.stored);
+    let (end, _) = pack::end_of(&[frame], offset, [7; 16]);
+    let index = zstd::bulk::decompress(&end[..end.len() - pack::FOOTER], 1000).unwrap();
+    assert!(pack::decode_index(&index, offset).is_err());
+}

@@ -209,6 +209,9 @@ pub(crate) fn decode_index(index: &[u8], offset: u64) -> Result<Vec<FrameIndex>,
         for _ in 0..count {
             let kind = ChunkKind::from_byte(reader.byte()?)?;
             let length = u32::try_from(reader.at_most(MAX_CHUNK as u64)?).expect("it is small");
+            if length == 0 {
+                return Err(Malformed("a chunk has no bytes"));
+            }
             sum += u64::from(length);
             chunks.push(PackedChunk { kind, length, id: Id(reader.array()?) });
         }

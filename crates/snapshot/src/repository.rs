@@ -170,12 +170,17 @@ impl Repository {
 
     /// Reads the indexes of packs that are not known yet, and forgets those that are gone.
     pub(crate) fn refresh(&self) -> Result<()> {
+        // One that is put while they are listed may not be listed.
+        let known = self.index().packs.len();
         let listed = self.packs()?;
         let unknown: Vec<(Id, u64)> = {
             let mut index = self.index();
             let there: HashSet<Id> = listed.iter().map(|(id, _)| *id).collect();
-            if index.by_id.keys().any(|id| !there.contains(id)) {
-                index.forget(|id| !there.contains(&id));
+            let gone = index.by_id.iter().filter(|(_, number)| (**number as usize) < known);
+            let gone: HashSet<Id> =
+                gone.map(|(id, _)| *id).filter(|id| !there.contains(id)).collect();
+            if !gone.is_empty() {
+                index.forget(|id| gone.contains(&id));
             }
             let unknown = listed.iter().filter(|(id, _)| !index.by_id.contains_key(id));
             unknown.map(|(id, listed)| (*id, listed.size)).collect()
@@ -209,11 +214,16 @@ impl Repository {
 
     /// The frames of a pack, from its end.
     pub(crate) fn read_index(&self, id: Id, size: u64) -> Result<Vec<FrameIndex>> {
+        self.believed(&pack_name(id), || Self::index_in(self.objects(), id, size))
+    }
+
+    /// The same, of a store.
+    pub(crate) fn index_in(objects: &dyn Objects, id: Id, size: u64) -> Result<Vec<FrameIndex>> {
         let name = pack_name(id);
         if size > MAX_PACK {
             return Err(SnapshotError::damaged(name)(Malformed("it is too long for a pack")));
         }
-        let (end, size) = match self.objects().get_end(&name, END_BYTES) {
+        let (end, size) = match objects.get_end(&name, END_BYTES) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(SnapshotError::Missing(name));
@@ -225,7 +235,7 @@ impl Repository {
         let index = if needed <= end.len() {
             end[end.len() - needed..end.len() - FOOTER].to_vec()
         } else {
-            let read = self.objects().get_range(&name, footer.offset, u64::from(footer.stored));
+            let read = objects.get_range(&name, footer.offset, u64::from(footer.stored));
             read.map_err(SnapshotError::store("read", &name))?
         };
         footer.index(&index).map_err(SnapshotError::damaged(&name))
@@ -355,12 +365,17 @@ impl<'a> Chunks<'a> {
         let (frame, place) = match self.checked(kind, id, place) {
             Ok(frame) => (frame, place),
             // What is damaged here may be whole in another pack.
-            Err(error) => {
-                let others = self.repository.places(id).into_iter().skip(1);
-                let mut whole = others.filter_map(|other| {
-                    self.checked(kind, id, other).ok().map(|frame| (frame, other))
-                });
-                whole.next().ok_or(error)?
+            Err(mut error) => {
+                let mut others = self.repository.places(id).into_iter().skip(1);
+                loop {
+                    let Some(other) = others.next() else { return Err(error) };
+                    match self.checked(kind, id, other) {
+                        Ok(frame) => break (frame, other),
+                        // What may be read later is not lost.
+                        Err(busy) if busy.is_transient() => error = busy,
+                        Err(_) => {}
+                    }
+                }
             }
         };
         Ok(read(&frame[place.range()]))
@@ -384,10 +399,12 @@ impl<'a> Chunks<'a> {
         } else {
             let (pack, PlacedFrame { offset, frame }) = self.repository.frame(place);
             let name = pack_name(pack);
-            let stored =
-                self.repository.objects().get_range(&name, offset, u64::from(frame.stored));
-            let stored = stored.map_err(SnapshotError::store("read", &name))?;
-            let opened = frame.open(stored).map_err(SnapshotError::damaged(&name))?;
+            let objects = self.repository.objects();
+            let opened = self.repository.believed(&name, || {
+                let stored = objects.get_range(&name, offset, u64::from(frame.stored));
+                let stored = stored.map_err(SnapshotError::store("read", &name))?;
+                frame.open(stored).map_err(SnapshotError::damaged(&name))
+            })?;
             if self.kept.len() >= KEPT_FRAMES {
                 self.kept.remove(0);
             }

@@ -43,7 +43,8 @@ impl Repository {
                     .with(chunk.kind, chunk.id, |bytes| frame.add(chunk.kind, chunk.id, bytes));
                 match added {
                     Ok(()) => {}
-                    Err(SnapshotError::Damaged { .. }) => {
+                    Err(error) if error.is_transient() => return Err(error),
+                    Err(SnapshotError::Damaged { .. } | SnapshotError::Store { .. }) => {
                         copied.remove(&chunk.id);
                         whole = false;
                     }
@@ -72,7 +73,7 @@ impl Repository {
         Ok(emptied.collect())
     }
 
-    /// Reads packs back that are to stand for others.
+    /// Reads packs back that are to stand for others: from the store, which has to have them.
     fn read_back(&self, new: &HashSet<Id>) -> Result<()> {
         if new.is_empty() {
             return Ok(());

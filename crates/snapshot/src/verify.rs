@@ -1,15 +1,15 @@
 //! Reads everything back, and says what is damaged: which packs, and what that costs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::capture::Progress;
 use crate::content::{Content, Item};
 use crate::error::{Malformed, Result, SnapshotError};
-use crate::id::Id;
-use crate::objects::Listed;
-use crate::pack::BEGIN;
+use crate::id::{ChunkKind, Id};
+use crate::objects::{Listed, Objects};
+use crate::pack::{BEGIN, PackedChunk};
 use crate::repository::{Chunks, Repository, pack_name};
 use crate::show::join;
 use crate::snapshot::{Snapshot, SnapshotId};
@@ -65,12 +65,23 @@ impl Verified {
 /// What was read of packs.
 #[derive(Default)]
 struct Packs {
-    whole: HashSet<Id>,
+    /// Chunks that are whole: what they are, and how long.
+    whole: HashMap<Id, (ChunkKind, u64)>,
     damaged: Vec<(String, String)>,
 }
 
+/// A content, to be found again: an id alone may be named in several ways, of which one is right.
+pub(crate) type ContentKey = (u64, u8, Id);
+
+impl Content {
+    pub(crate) fn key(&self) -> ContentKey {
+        (self.size, self.depth, self.id)
+    }
+}
+
 impl Repository {
-    /// Reads everything back. Damage is no error: it is what is returned.
+    /// Reads everything back. Damage is no error: it is what is returned. A store that does not answer is one:
+    /// nobody knows then what is damaged.
     pub fn verify(&self, verify: &Verify<'_>) -> Result<Verified> {
         // Snapshots first: what they need was there before them.
         let ids = self.snapshots()?;
@@ -96,6 +107,7 @@ impl Repository {
                 Ok(snapshot) => (None, looking.snapshot(&snapshot, verify.max_entries)?),
                 // Forgotten meanwhile.
                 Err(SnapshotError::Missing(_)) => continue,
+                Err(error) if error.is_transient() => return Err(error),
                 Err(error) => (Some(error.to_string()), Vec::new()),
             };
             verified.snapshots += 1;
@@ -107,21 +119,46 @@ impl Repository {
         Ok(verified)
     }
 
+    /// The store itself, without what is kept of it nearby.
+    pub(crate) fn store(&self) -> &dyn Objects {
+        self.objects().past_cache().unwrap_or(self.objects())
+    }
+
+    /// Reads something of an object. What is wrong is read once more, if it may have been kept nearby.
+    pub(crate) fn believed<T>(&self, name: &str, read: impl Fn() -> Result<T>) -> Result<T> {
+        let mut result = read();
+        for again in [true, false] {
+            let wrong = matches!(result, Err(SnapshotError::Damaged { .. }));
+            if wrong && self.objects().refuse(name) && again {
+                result = read();
+            }
+        }
+        result
+    }
+
     /// Reads all packs, by several threads.
     fn read_packs(&self, listed: &[(Id, Listed)], verify: &Verify<'_>) -> Result<Packs> {
         let (next, done, bytes) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let packs = Mutex::new(Packs::default());
         let lock = || packs.lock().unwrap_or_else(PoisonError::into_inner);
-        let cancelled = Mutex::new(false);
+        let stopped = Mutex::new(None);
+        let stop = |error| {
+            stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            next.store(listed.len(), Ordering::Relaxed);
+        };
         let all = listed.len() as u64;
         let work = || {
             while let Some((id, listed)) = listed.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut whole = Vec::new();
                 let read = self.read_pack(*id, listed.size, &mut whole);
-                lock().whole.extend(whole);
+                let whole = whole.into_iter();
+                lock()
+                    .whole
+                    .extend(whole.map(|chunk| (chunk.id, (chunk.kind, u64::from(chunk.length)))));
                 match read {
                     // Collected meanwhile.
                     Ok(()) | Err(SnapshotError::Missing(_)) => {}
+                    Err(error) if error.is_transient() => return stop(error),
                     Err(error) => lock().damaged.push((pack_name(*id), reason(&error))),
                 }
                 let progress = Progress {
@@ -130,8 +167,7 @@ impl Repository {
                     bytes: bytes.fetch_add(listed.size, Ordering::Relaxed) + listed.size,
                 };
                 if !(verify.progress)(progress) {
-                    *cancelled.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                    return;
+                    return stop(SnapshotError::Cancelled);
                 }
             }
         };
@@ -141,18 +177,19 @@ impl Repository {
             }
             work();
         });
-        if cancelled.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(SnapshotError::Cancelled);
+        if let Some(error) = stopped.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
         }
         Ok(packs.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads a pack, and puts down which chunks of it are whole; also of one that is damaged.
-    pub(crate) fn read_pack(&self, id: Id, size: u64, whole: &mut Vec<Id>) -> Result<()> {
+    /// Reads a pack, and puts down which chunks of it are whole; also of one that is damaged. It is read from
+    /// the store, whatever is kept of it nearby.
+    pub(crate) fn read_pack(&self, id: Id, size: u64, whole: &mut Vec<PackedChunk>) -> Result<()> {
         let name = pack_name(id);
-        let frames = self.read_index(id, size)?;
+        let frames = Self::index_in(self.store(), id, size)?;
         let range = |offset, length: u64| {
-            let read = self.objects().get_range(&name, offset, length);
+            let read = self.store().get_range(&name, offset, length);
             read.map_err(SnapshotError::store("read", &name))
         };
         let damaged = |wrong| Err(SnapshotError::damaged(&name)(Malformed(wrong)));
@@ -168,6 +205,7 @@ impl Repository {
                 stored.and_then(|stored| frame.open(stored).map_err(SnapshotError::damaged(&name)));
             let opened = match opened {
                 Ok(opened) => opened,
+                Err(error) if error.is_transient() => return Err(error),
                 Err(error) => {
                     result = result.and(Err(error));
                     continue;
@@ -178,7 +216,7 @@ impl Repository {
                 let (bytes, after) = rest.split_at(chunk.length as usize);
                 rest = after;
                 if Id::of_chunk(chunk.kind, bytes) == chunk.id {
-                    whole.push(chunk.id);
+                    whole.push(*chunk);
                 } else {
                     result = result.and(damaged("a chunk is not what its name is made of"));
                 }
@@ -188,11 +226,11 @@ impl Repository {
     }
 }
 
-/// An error with its cause.
-fn reason(error: &SnapshotError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
+/// An error with its cause, which some say already.
+pub(crate) fn reason(error: &SnapshotError) -> String {
+    match (error, std::error::Error::source(error)) {
+        (SnapshotError::Damaged { .. }, _) | (_, None) => error.to_string(),
+        (_, Some(cause)) => format!("{error}: {cause}"),
     }
 }
 
@@ -200,10 +238,11 @@ fn reason(error: &SnapshotError) -> String {
 struct Looking<'a> {
     chunks: Chunks<'a>,
     /// Chunks that are whole.
-    whole: &'a HashSet<Id>,
-    /// Contents and directories all of which is whole.
-    whole_contents: HashSet<Id>,
-    whole_directories: HashSet<Id>,
+    whole: &'a HashMap<Id, (ChunkKind, u64)>,
+    /// Contents and directories all of which is whole. No hard link is below such a directory: where one
+    /// leads to depends on the tree.
+    whole_contents: HashSet<ContentKey>,
+    whole_directories: HashSet<ContentKey>,
 }
 
 impl Looking<'_> {
@@ -222,66 +261,120 @@ impl Looking<'_> {
     }
 
     fn tree(&mut self, root: Content, max_entries: u64) -> Result<Vec<Vec<u8>>> {
-        let mut damaged = Vec::new();
-        let mut seen = Vec::new();
-        let mut links = Vec::new();
+        let mut found = self.walk(root, max_entries, Known::PassedOver)?;
+        // What they lead to may be in a directory that was passed over.
+        if found.passed_over && found.links_to_nothing().next().is_some() {
+            found = self.walk(root, max_entries, Known::LookedInto)?;
+        }
+        // What leads to nothing, or to something damaged, is damaged too.
+        let mut damaged: Vec<Vec<u8>> = found.links_to_nothing().cloned().collect();
+        damaged.append(&mut found.damaged);
+        damaged.sort();
+        if damaged.is_empty() {
+            let mut above = HashSet::new();
+            for (path, _) in &found.links {
+                let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+                above.extend(slashes.map(|(at, _)| &path[..at]));
+                above.insert(&[]);
+            }
+            let seen = found.seen.iter().filter(|(path, _)| !above.contains(&path[..]));
+            self.whole_directories.extend(seen.map(|(_, content)| content.key()));
+        }
+        Ok(damaged)
+    }
+
+    /// Looks into every directory of a tree.
+    fn walk(&mut self, root: Content, max_entries: u64, known: Known) -> Result<Found> {
+        let mut found = Found::default();
         let mut left = max_entries;
         let mut waiting = vec![(Vec::new(), root)];
         while let Some((path, content)) = waiting.pop() {
-            if self.whole_directories.contains(&content.id) {
+            if known == Known::PassedOver && self.whole_directories.contains(&content.key()) {
+                found.passed_over = true;
                 continue;
             }
             let entries = match self.chunks.directory(content, left) {
                 Ok(entries) => entries,
                 Err(error @ SnapshotError::TooMuch { .. }) => return Err(error),
+                Err(error) if error.is_transient() => return Err(error),
                 Err(_) => {
-                    damaged.push(path);
+                    found.damaged.push(path);
                     continue;
                 }
             };
             left -= entries.len() as u64;
-            seen.push(content.id);
             for entry in entries {
                 let below = join(&path, &entry.name);
                 match entry.kind {
-                    Kind::File(content) if !self.is_whole(content) => damaged.push(below),
+                    Kind::File(content) if self.is_whole(content)? => {
+                        found.files.insert(below);
+                    }
+                    Kind::File(_) => found.damaged.push(below),
                     Kind::Directory(content) => waiting.push((below, content)),
-                    Kind::HardLink(target) => links.push((below, target)),
-                    Kind::File(_) | Kind::Symlink(_) => {}
+                    Kind::HardLink(target) => found.links.push((below, target)),
+                    Kind::Symlink(_) => {}
                 }
             }
+            found.seen.push((path, content));
         }
-        damaged.sort();
-        // What leads to something damaged is damaged too.
-        let linked = links.into_iter().filter(|(_, target)| damaged.binary_search(target).is_ok());
-        let linked: Vec<_> = linked.map(|(path, _)| path).collect();
-        damaged.extend(linked);
-        damaged.sort();
-        if damaged.is_empty() {
-            self.whole_directories.extend(seen);
-        }
-        Ok(damaged)
+        Ok(found)
     }
 
-    /// Whether all chunks of a content are whole, and make up what they should.
-    fn is_whole(&mut self, content: Content) -> bool {
+    /// Whether all chunks of a file are whole, and make up what they should.
+    fn is_whole(&mut self, content: Content) -> Result<bool> {
         if content.size == 0 {
-            return true;
+            return Ok(true);
         }
         if content.depth == 0 {
-            return self.whole.contains(&content.id);
+            return Ok(self.whole.get(&content.id) == Some(&(ChunkKind::Data, content.size)));
         }
-        if self.whole_contents.contains(&content.id) {
-            return true;
+        if self.whole_contents.contains(&content.key()) {
+            return Ok(true);
         }
-        let Ok(items) = self.chunks.list(content) else { return false };
-        let whole = items.into_iter().all(|item| match item {
-            Item::Zeros(_) => true,
-            Item::Bytes(below) => self.is_whole(below),
-        });
-        if whole {
-            self.whole_contents.insert(content.id);
+        let items = match self.chunks.list(content) {
+            Ok(items) => items,
+            Err(error) if error.is_transient() => return Err(error),
+            Err(_) => return Ok(false),
+        };
+        for item in items {
+            let whole = match item {
+                Item::Zeros(_) => true,
+                Item::Bytes(below) => self.is_whole(below)?,
+            };
+            if !whole {
+                return Ok(false);
+            }
         }
-        whole
+        self.whole_contents.insert(content.key());
+        Ok(true)
+    }
+}
+
+/// What becomes of directories that are known to be whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    PassedOver,
+    LookedInto,
+}
+
+/// What was found in a tree, by path.
+#[derive(Default)]
+struct Found {
+    damaged: Vec<Vec<u8>>,
+    /// Files that are whole.
+    files: HashSet<Vec<u8>>,
+    /// Hard links, and where they lead to.
+    links: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Directories that were looked into.
+    seen: Vec<(Vec<u8>, Content)>,
+    /// Whether some were not.
+    passed_over: bool,
+}
+
+impl Found {
+    /// Hard links that lead to no file that is whole.
+    fn links_to_nothing(&self) -> impl Iterator<Item = &Vec<u8>> {
+        let nothing = self.links.iter().filter(|(_, target)| !self.files.contains(target));
+        nothing.map(|(path, _)| path)
     }
 }

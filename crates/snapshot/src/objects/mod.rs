@@ -77,6 +77,17 @@ pub trait Objects: Send + Sync {
     fn to_probe(&self) -> Option<&dyn Objects> {
         None
     }
+
+    /// The store itself, if this keeps some of it nearby: for who must know what is there.
+    fn past_cache(&self) -> Option<&dyn Objects> {
+        None
+    }
+
+    /// What was read of an object is not what it should be: whatever is kept of it nearby is dropped. Says
+    /// whether the store is asked then, and may answer otherwise.
+    fn refuse(&self, _name: &str) -> bool {
+        false
+    }
 }
 
 /// An object that is being written. Dropped unfinished, it never was.

@@ -118,6 +118,10 @@ impl<'a> Making<'a> {
 
     /// Takes note that something is damaged and left out, if that is wanted.
     fn leave_out(&self, path: &[u8], error: SnapshotError) -> Result<()> {
+        // A store that is busy has lost nothing.
+        if error.is_transient() {
+            return Err(error);
+        }
         match (self.restore.damaged, &error) {
             (
                 Damaged::LeaveOut,

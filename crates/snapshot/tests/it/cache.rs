@@ -230,3 +230,64 @@ fn trees_come_back_through_a_cache_that_others_destroy() {
     let packs = entries(dir.path());
     assert_eq!(packs, Vec::<PathBuf>::new(), "what is collected is not kept");
 }
+
+#[test]
+fn what_a_store_answered_wrongly_once_is_asked_again_and_not_kept() {
+    let store: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+    let tree = tempfile::tempdir().unwrap();
+    fs::write(tree.path().join("one"), "one".repeat(30_000)).unwrap();
+    fs::write(tree.path().join("two"), "two").unwrap();
+    let repository = Repository::open(Odd::shared(&store)).unwrap();
+    let taken = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    for point in 0.. {
+        let (dir, seen) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
+        let counted = Arc::clone(&seen);
+        let lying = Odd::new(&store, move |call, name| {
+            let is_it = call == Call::Get && name.starts_with("packs/");
+            let lies = is_it && counted.fetch_add(1, Ordering::Relaxed) == point;
+            if lies { Answer::Wrong } else { Answer::Right }
+        });
+        let cached = CachedObjects::open(lying, "here", dir.path(), 8 << 20).unwrap();
+        let repository = Repository::open(Box::new(cached)).unwrap();
+        assert_eq!(restored(&repository, &taken), picture(tree.path()), "read {point}");
+        let right = CachedObjects::open(Odd::shared(&store), "here", dir.path(), 8 << 20).unwrap();
+        let other = Repository::open(Box::new(right)).unwrap();
+        assert_eq!(restored(&other, &taken), picture(tree.path()), "read {point}, kept");
+        if seen.load(Ordering::Relaxed) <= point {
+            assert!(point > 2, "{point} reads");
+            break;
+        }
+    }
+}
+
+#[test]
+fn nothing_is_removed_for_a_copy_that_only_the_cache_has() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+    let lies = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = Arc::clone(&lies);
+    let lying = Odd::new(&store, move |call, _| {
+        let is_it = call == Call::Write && seen.load(Ordering::Relaxed);
+        if is_it { Answer::Wrong } else { Answer::Right }
+    });
+    let cached = CachedObjects::open(lying, "here", dir.path(), 8 << 20).unwrap();
+    let repository = Repository::open(Box::new(cached)).unwrap();
+    fs::write(tree.path().join("stays"), "stays").unwrap();
+    let noise = |seed: u8| {
+        let mut noise = vec![0; 50_000];
+        blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut noise);
+        noise
+    };
+    fs::write(tree.path().join("changes"), noise(1)).unwrap();
+    let first = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    fs::write(tree.path().join("changes"), noise(2)).unwrap();
+    let second = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    repository.remove(first.id).unwrap();
+    lies.store(true, Ordering::Relaxed);
+    repository.gc(Others::AreAway).unwrap_err();
+    let direct = Repository::open(Odd::shared(&store)).unwrap();
+    assert_eq!(restored(&direct, &second), picture(tree.path()));
+    // The next one finds it out as well, and after that nothing is wrong any more.
+    lies.store(false, Ordering::Relaxed);
+    assert_eq!(restored(&direct, &second), picture(tree.path()));
+}

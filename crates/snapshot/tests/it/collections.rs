@@ -31,7 +31,7 @@ fn what_is_forgotten_goes_and_the_rest_stays() {
     }
     let nothing = repository.gc(Others::AreAway).unwrap();
     assert_eq!(nothing, Collected { kept: 5, ..Collected::default() });
-    let forgotten = repository.keep_last(2).unwrap();
+    let forgotten = repository.keep_last(2, Others::AreAway).unwrap();
     assert_eq!(forgotten, taken[..3].iter().map(|(snapshot, _)| snapshot.id).collect::<Vec<_>>());
     // The first has the chunk that all of them share: it is in a new pack now.
     let collected = repository.gc(Others::AreAway).unwrap();
@@ -139,7 +139,7 @@ fn after_many_turns_the_store_is_not_much_larger_than_what_is_needed() {
         let snapshot = capture(&repository, tree.path(), &mut state).snapshot;
         taken.push((snapshot, picture(tree.path())));
         if turn % 10 == 9 {
-            repository.keep_last(3).unwrap();
+            repository.keep_last(3, Others::AreAway).unwrap();
             repository.gc(Others::AreAway).unwrap();
             let live = &taken[taken.len() - 3..];
             let fresh: Arc<dyn Objects> = Arc::new(MemoryObjects::default());

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ash_snapshot::{Damaged, Repository, Restore, Snapshot, State, Verified, Verify};
+use ash_snapshot::{
+    Damaged, Others, Repository, Restore, Snapshot, SnapshotError, State, Verified, Verify,
+};
 
 use crate::compare::{capture, on_disk, picture, restored, whole};
 
@@ -129,7 +131,7 @@ fn what_was_found_damaged_is_stored_again_by_who_reads_it() {
     }
     assert_eq!(restored(&repository, &world.second), picture(world.tree.path()));
     // All that is needed of it is elsewhere.
-    let collected = repository.gc(ash_snapshot::Others::AreAway).unwrap();
+    let collected = repository.gc(Others::AreAway).unwrap();
     assert!(collected.removed >= 1, "{collected:?}");
     assert!(verify(&repository).is_whole());
 }
@@ -202,4 +204,83 @@ fn what_is_in_two_packs_is_read_from_the_one_that_is_whole() {
     assert_eq!(restored(&repository, &world.second), picture(world.tree.path()));
     let verified = verify(&repository);
     assert_eq!((verified.damaged_packs.len(), verified.damaged.len()), (1, 0));
+}
+
+#[test]
+fn no_copy_is_removed_in_favour_of_one_that_was_found_damaged() {
+    let world = world();
+    let other = tempfile::tempdir().unwrap();
+    capture(&on_disk(other.path()), world.tree.path(), &mut State::default());
+    for pack in packs(other.path()) {
+        let shard =
+            world.store.path().join("packs").join(pack.parent().unwrap().file_name().unwrap());
+        fs::create_dir_all(&shard).unwrap();
+        let copy = shard.join(pack.file_name().unwrap());
+        fs::copy(&pack, &copy).unwrap();
+        // It is the latest.
+        damage(&copy, 1000);
+    }
+    let repository = on_disk(world.store.path());
+    let verified = verify(&repository);
+    assert_eq!(repository.distrust(&verified).unwrap(), 1);
+    let collected = repository.gc(Others::AreAway).unwrap();
+    assert_eq!(collected.removed, 1, "{collected:?}");
+    assert!(verify(&repository).is_whole());
+    assert_eq!(restored(&repository, &world.second), picture(world.tree.path()));
+}
+
+#[test]
+fn a_damaged_pack_that_is_needed_keeps_its_mark() {
+    let (tree, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(tree.path().join("file"), &noise(1)[..60_000]).unwrap();
+    let repository = on_disk(store.path());
+    let taken = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    let pack = packs(store.path()).remove(0);
+    damage(&pack, 1000);
+    let repository = on_disk(store.path());
+    assert_eq!(repository.distrust(&verify(&repository)).unwrap(), 1);
+    for _ in 0..2 {
+        repository.gc(Others::AreAway).unwrap();
+        assert!(pack.exists(), "nothing else has what can be read of it");
+        assert_eq!(repository.distrust(&verify(&repository)).unwrap(), 0, "it is known");
+    }
+    let again = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    assert!(again.new_bytes >= 60_000, "nobody relies on it");
+    repository.gc(Others::AreAway).unwrap();
+    assert!(!pack.exists());
+    assert!(verify(&repository).is_whole());
+    assert_eq!(restored(&repository, &taken), picture(tree.path()));
+}
+
+#[test]
+fn a_snapshot_that_lost_something_is_named_by_collections_and_no_hindrance_once_forgotten() {
+    let world = world();
+    fs::remove_file(&world.packs[1]).unwrap();
+    let repository = on_disk(world.store.path());
+    let refused = repository.gc(Others::AreAway).unwrap_err().to_string();
+    let named = format!("snapshot {} cannot be read whole", world.second.id);
+    assert!(refused.contains(&named) && refused.contains("forget it or repair it"), "{refused}");
+    repository.forget(world.second.id).unwrap();
+    assert_eq!(repository.gc(Others::MayCapture).unwrap().kept, 1);
+    assert_eq!(restored(&repository, &world.first).len(), 3);
+}
+
+#[test]
+fn no_snapshot_is_forgotten_for_one_whose_record_is_damaged() {
+    let world = world();
+    damage(&world.store.path().join(format!("snapshots/{}", world.second.id)), 30);
+    let repository = on_disk(world.store.path());
+    let count = || repository.snapshots().unwrap().len();
+    for others in [Others::AreAway, Others::MayCapture] {
+        let refused = repository.keep_last(1, others).unwrap_err().to_string();
+        assert!(refused.contains(&world.second.id.to_string()), "{refused}");
+        assert_eq!(count(), 2);
+    }
+    repository.remove(world.second.id).unwrap();
+    assert!(matches!(repository.remove(world.second.id), Err(SnapshotError::Missing(_))));
+    assert_eq!(repository.keep_last(1, Others::AreAway).unwrap(), []);
+    assert_eq!(repository.keep_last(0, Others::AreAway).unwrap(), [world.first.id]);
+    assert_eq!(count(), 0);
+    let kept = fs::read_dir(world.store.path().join("forgotten"));
+    assert_eq!(kept.map_or(0, Iterator::count), 0, "it takes no space");
 }

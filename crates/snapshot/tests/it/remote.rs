@@ -10,9 +10,9 @@ use std::time::Duration;
 use ash_snapshot::objects::{
     CachedObjects, Limits, Objects, Options, Put, Unfit, is_transient, open, probe,
 };
-use ash_snapshot::{Others, Repository, State, Verify};
+use ash_snapshot::{Damaged, Others, Repository, Restore, State, Verify};
 
-use crate::compare::{capture, picture, restored, try_capture};
+use crate::compare::{capture, picture, restored, try_capture, whole};
 use crate::moto::{self, Keys, Moto};
 use crate::objects::{far_memory, reaching};
 use crate::server::{self, Manner, Request, Server, Whose};
@@ -431,4 +431,44 @@ fn a_snapshot_that_cannot_be_read_for_now_is_not_forgotten_as_if_it_were_nothing
     assert!(repository.forget(taken.id).unwrap_err().is_transient());
     bad.store(false, Ordering::Relaxed);
     assert_eq!(restored(&repository, &taken), picture(tree.path()));
+}
+
+#[test]
+fn a_busy_server_is_not_taken_for_damage() {
+    // How many reads of packs are answered.
+    let answered = Arc::new(AtomicU64::new(u64::MAX));
+    let left = Arc::clone(&answered);
+    let server = Server::odd(Whose::Amazon, move |request| {
+        let reads = request.method == "GET" && request.name.contains("packs/");
+        let take = |left: u64| left.checked_sub(1);
+        let is_busy =
+            reads && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err();
+        if is_busy { Manner::Status(503) } else { Manner::Right }
+    });
+    let tree = tempfile::tempdir().unwrap();
+    change(tree.path(), 0);
+    let repository = Repository::open(objects(&server, Whose::Amazon)).unwrap();
+    let taken = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    let everything = Verify { threads: 2, max_entries: 1000, progress: &|_| true };
+    let root = taken.root("workspace").unwrap();
+    let mut busy = 0;
+    for number in 0..20 {
+        answered.store(number, Ordering::Relaxed);
+        match repository.verify(&everything) {
+            Ok(verified) => assert!(verified.is_whole(), "{number}: {verified:?}"),
+            Err(error) => {
+                busy += 1;
+                assert!(error.is_transient(), "{number}: {error}");
+            }
+        }
+        answered.store(number, Ordering::Relaxed);
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("target");
+        let lenient = Restore { damaged: Damaged::LeaveOut, ..whole(root, &target) };
+        match repository.restore(&lenient) {
+            Ok(restored) => assert_eq!(restored.left_out, Vec::<Vec<u8>>::new(), "{number}"),
+            Err(error) => assert!(error.is_transient(), "{number}: {error}"),
+        }
+    }
+    assert!(busy > 2, "{busy} times");
 }

@@ -31,8 +31,22 @@ pub(crate) enum Answer {
     DoneThenStop,
     /// What is read is shorter than it is.
     Short,
-    /// What is read has other bytes.
+    /// What is read or written has other bytes.
     Wrong,
+}
+
+impl Answer {
+    fn done<T>(self, done: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        match self {
+            Self::Fail(error) => Err(error),
+            Self::DoneButFail(error) => done().and(Err(error)),
+            Self::DoneThenStop => {
+                drop(done());
+                std::process::abort()
+            }
+            Self::Right | Self::Short | Self::Wrong => done(),
+        }
+    }
 }
 
 /// A store that many share, and that something decides about before every call.
@@ -63,15 +77,7 @@ impl Odd {
         name: &str,
         done: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        match (self.decide)(call, name) {
-            Answer::Fail(error) => Err(error),
-            Answer::DoneButFail(error) => done().and(Err(error)),
-            Answer::DoneThenStop => {
-                drop(done());
-                std::process::abort()
-            }
-            Answer::Right | Answer::Short | Answer::Wrong => done(),
-        }
+        (self.decide)(call, name).done(done)
     }
 
     fn read(&self, name: &str, read: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
@@ -141,7 +147,15 @@ struct OddNew<'a> {
 impl NewObject for OddNew<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Self { odd, below } = self;
-        odd.done(Call::Write, "", || below.write(bytes))
+        match (odd.decide)(Call::Write, "") {
+            Answer::Wrong => {
+                let mut bytes = bytes.to_vec();
+                let middle = bytes.len() / 2;
+                bytes.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 4);
+                below.write(&bytes)
+            }
+            answer => answer.done(|| below.write(bytes)),
+        }
     }
 
     fn finish(self: Box<Self>, name: &str) -> io::Result<Put> {

@@ -330,6 +330,19 @@ impl Objects for CachedObjects {
     fn to_probe(&self) -> Option<&dyn Objects> {
         self.below.to_probe()
     }
+
+    fn past_cache(&self) -> Option<&dyn Objects> {
+        Some(self.below.past_cache().unwrap_or(&*self.below))
+    }
+
+    fn refuse(&self, name: &str) -> bool {
+        let again = self.below.refuse(name);
+        if !name.starts_with(KEPT) {
+            return again;
+        }
+        self.forget(&self.object(name));
+        true
+    }
 }
 
 /// An object that is being written, here and there.
