@@ -278,7 +278,16 @@ fn taken(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Repository, Snap
     drop(cutter);
     writer.finish().unwrap();
     let name = "t".to_owned();
-    let root = Tree { name, tree, mode: 0o755, files: 0, directories: 0, links: 0, bytes: 0 };
+    let root = Tree {
+        name,
+        tree,
+        mode: 0o755,
+        modified: Modified::default(),
+        files: 0,
+        directories: 0,
+        links: 0,
+        bytes: 0,
+    };
     let snapshot = Snapshot {
         version: Snapshot::VERSION,
         id: SnapshotId::new(),
@@ -290,6 +299,7 @@ fn taken(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Repository, Snap
         stored_bytes: 0,
         skipped: crate::Skipped::default(),
         unstable: Vec::new(),
+        unreadable: Vec::new(),
         unfrozen: 0,
     };
     repository.put_snapshot(&snapshot).unwrap();

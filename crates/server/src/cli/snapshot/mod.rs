@@ -430,7 +430,7 @@ fn gc(
 ) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let forgotten = match keep_last {
-        Some(count) => store.repository.keep_last(count).map_err(of)?,
+        Some(count) => store.repository.keep_last(count, others).map_err(of)?,
         None => Vec::new(),
     };
     let collected = store.repository.gc(others).map_err(of)?;
