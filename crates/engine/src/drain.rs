@@ -24,6 +24,7 @@ impl Engine {
     pub async fn drain(&self, patience: Duration) {
         self.draining.store(true, Ordering::Release);
         self.shared.bus.close();
+        self.shared.file_work.stop();
         let orderly = async {
             if let Err(error) = self.give_up_idle().await {
                 tracing::warn!(

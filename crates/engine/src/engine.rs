@@ -32,6 +32,9 @@ use crate::shared::Shared;
 use crate::tasks::Tasks;
 use crate::workspace::FileWork;
 
+/// How long removals that were called off may take to end: no more than it takes to read a directory.
+const REMOVALS_PATIENCE: Duration = Duration::from_secs(2);
+
 /// What an engine is made of.
 pub struct Options {
     /// Where everything is remembered.
@@ -403,7 +406,9 @@ impl Engine {
     pub async fn abort(&self) {
         self.draining.store(true, Ordering::Release);
         self.shared.bus.close();
+        self.shared.file_work.stop();
         self.shared.tasks.abort().await;
+        self.shared.file_work.at_rest(REMOVALS_PATIENCE).await;
     }
 
     async fn ask(

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ash_core::id::{SessionId, TenantId};
 use ash_core::refusal::Refusal;
@@ -21,17 +23,56 @@ const MAX_REQUESTS: usize = 8;
 /// How many threads work on files at once, for all sessions.
 const MAX_THREADS: usize = 16;
 
+/// How many directories of one session are removed at once, with everything in them: that can take long.
+const MAX_REMOVALS: usize = 1;
+
+/// How many threads do that, for all sessions. They are others: nobody else waits for them.
+const MAX_REMOVERS: usize = 4;
+
 /// What bounds the work on files.
 #[derive(Clone)]
 pub(crate) struct FileWork {
     requests: AtOnce,
     threads: Arc<Semaphore>,
+    removals: AtOnce,
+    removers: Arc<Semaphore>,
+    /// Whether removals are to end where they are.
+    is_over: Arc<AtomicBool>,
 }
 
 impl Default for FileWork {
     fn default() -> Self {
-        let threads = Arc::new(Semaphore::new(MAX_THREADS));
-        Self { requests: AtOnce::new(MAX_REQUESTS), threads }
+        Self {
+            requests: AtOnce::new(MAX_REQUESTS),
+            threads: Arc::new(Semaphore::new(MAX_THREADS)),
+            removals: AtOnce::new(MAX_REMOVALS),
+            removers: Arc::new(Semaphore::new(MAX_REMOVERS)),
+            is_over: Arc::default(),
+        }
+    }
+}
+
+impl FileWork {
+    /// Has every removal end where it is, and none begin.
+    pub(crate) fn stop(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Waits until no removal goes on, for a while. After [`stop`](Self::stop) that is soon.
+    pub(crate) async fn at_rest(&self, patience: Duration) {
+        let all = self.removers.acquire_many(u32::try_from(MAX_REMOVERS).unwrap_or(u32::MAX));
+        if tokio::time::timeout(patience, all).await.is_err() {
+            tracing::warn!("files are still being removed");
+        }
+    }
+}
+
+/// Calls a removal off when nobody waits for it any more.
+struct CalledOff(Arc<AtomicBool>);
+
+impl Drop for CalledOff {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -72,7 +113,8 @@ pub enum WorkspaceError {
 pub struct Workspace {
     tree: Arc<Tree>,
     source: FileSource,
-    threads: Arc<Semaphore>,
+    session: SessionId,
+    file_work: FileWork,
     /// Kept by work that goes on when nobody waits for it any more.
     place: Arc<Place>,
 }
@@ -122,17 +164,18 @@ impl Engine {
                 FileSource::Snapshot
             }
         };
-        let FileWork { requests, threads } = self.shared.file_work.clone();
-        let place = Arc::new(requests.begin(session).ok_or(EngineError::Overloaded)?);
+        let file_work = self.shared.file_work.clone();
+        let place = file_work.requests.begin(session).ok_or(EngineError::Overloaded)?;
+        let place = Arc::new(place);
         let place_on_disk = self.shared.host.workspace(session).await;
         let path = place_on_disk.map_err(|error| EngineError::Unavailable(error.into()))?;
         let path = path.ok_or(WorkspaceError::None)?;
-        let tree = blocking(&threads, &place, move || match Tree::open(&path) {
+        let tree = blocking(&file_work.threads, &place, move || match Tree::open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             tree => Ok(Some(tree?)),
         });
         let tree = Arc::new(tree.await?.ok_or(WorkspaceError::None)?);
-        Ok(Workspace { tree, source, threads, place })
+        Ok(Workspace { tree, source, session, file_work, place })
     }
 }
 
@@ -172,9 +215,25 @@ impl Workspace {
         self.work(move |tree| tree.remove(&path)).await
     }
 
-    /// Removes a file, or a directory with everything in it.
+    /// Removes a file, or a directory with everything in it. It is called off when nobody waits for it any
+    /// more, and when the server ends; what is removed by then stays removed.
     pub async fn remove_all(&self, path: FilePath) -> Result<(), WorkspaceError> {
-        self.work(move |tree| tree.remove_all(&path)).await
+        match self.remove(path.clone()).await {
+            Err(WorkspaceError::File(FileError::NotAFile)) => {}
+            removed => return removed,
+        }
+        let FileWork { removals, removers, is_over, .. } = &self.file_work;
+        let removal = removals.begin(self.session).ok_or(EngineError::Overloaded)?;
+        let called_off = CalledOff(Arc::default());
+        let (unwanted, is_over) = (Arc::clone(&called_off.0), Arc::clone(is_over));
+        let tree = Arc::clone(&self.tree);
+        let removed = blocking(removers, &self.place, move || {
+            let ends = || unwanted.load(Ordering::Acquire) || is_over.load(Ordering::Acquire);
+            let removed = tree.remove_all_unless(&path, &ends);
+            drop(removal);
+            removed
+        });
+        removed.await
     }
 
     /// Packs everything into a file without a name. Returns it with its size.
@@ -192,7 +251,7 @@ impl Workspace {
         work: impl FnOnce(&Tree) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, WorkspaceError> {
         let tree = Arc::clone(&self.tree);
-        blocking(&self.threads, &self.place, move || work(&tree)).await
+        blocking(&self.file_work.threads, &self.place, move || work(&tree)).await
     }
 }
 

@@ -39,7 +39,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// A server that runs.
 pub struct Server {
     /// Held while the data is ours.
-    _lock: File,
+    lock: File,
     address: SocketAddr,
     /// The socket that it listens on, for whoever takes over, as long as it listens.
     kept: Option<OwnedFd>,
@@ -166,7 +166,7 @@ impl Server {
         tasks.spawn(keep_up(metrics, stop.clone()));
         let announced = discovery::announce(home.as_deref(), address, &data, began);
         let kept = Some(kept);
-        Ok(Self { _lock: lock, address, kept, engine, host, app, stop, tasks, key_file, announced })
+        Ok(Self { lock, address, kept, engine, host, app, stop, tasks, key_file, announced })
     }
 
     /// What keeps agents from the rest of the machine: `full`, `rootless` or `none`.
@@ -187,6 +187,15 @@ impl Server {
     /// Where the key for the command line is, unless it is in the environment.
     pub fn key_file(&self) -> Option<&Path> {
         self.key_file.as_deref()
+    }
+
+    /// Keeps other servers from the data for as long as this is open too: it is for whoever ends the process after
+    /// the server, so that nothing of this one works on files that are another's already.
+    ///
+    /// # Errors
+    /// There are too many open files.
+    pub fn hold_data(&self) -> std::io::Result<OwnedFd> {
+        self.lock.as_fd().try_clone_to_owned()
     }
 
     /// Resolves when a later server has taken the sessions over.

@@ -42,8 +42,9 @@ pub enum FileError {
     /// There is no room for it.
     #[error("There is no room left on the disk")]
     DiskFull,
-    /// It changes faster than it can be dealt with.
-    #[error("The files change faster than they can be removed")]
+    /// There is more than could be removed in time, or it was called off. What is removed stays removed, and
+    /// whoever asks again goes on from there.
+    #[error("Not everything could be removed in time: ask again to go on")]
     Busy,
     /// The disk did not do what it was told.
     #[error("the file could not be reached")]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
-use std::os::fd::OwnedFd;
+use std::os::fd::{IntoRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Stdio;
@@ -43,6 +43,10 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 /// otherwise nobody could be quick enough to say so.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// How long what blocks may go on when everything else has ended. Whatever is not done then is cut off by the
+/// end of the process, which is what lets go of the data.
+const LAST_WORK: Duration = Duration::from_millis(500);
+
 /// How much is passed on of what a program says that is of no use.
 const MAX_COMPLAINT_CHARS: usize = 500;
 
@@ -60,22 +64,43 @@ pub(super) fn run(args: &Args, environment: BTreeMap<String, String>) -> anyhow:
         .context("could not start the runtime")?;
     // Known now: when it is needed, another program may lie there.
     let program = std::env::current_exe().context("could not find the program itself")?;
-    let handed_over = runtime.block_on(serve(&config, environment, &program))?;
-    match handed_over {
-        Some(socket) => Err(become_the_next(&program, socket)),
-        None => Ok(()),
+    let served = runtime.block_on(serve(&config, environment, &program));
+    match served {
+        // Every thread ends with the old program, before the data is let go of.
+        Ok(Served { held: _held, handed_over: Some(socket) }) => {
+            Err(become_the_next(&program, socket))
+        }
+        Ok(Served { held, handed_over: None }) => {
+            // Held until the process is gone: what still works on files then is of this server.
+            let _never_closed = held.into_raw_fd();
+            runtime.shutdown_timeout(LAST_WORK);
+            Ok(())
+        }
+        Err(error) => {
+            runtime.shutdown_timeout(LAST_WORK);
+            Err(error)
+        }
     }
 }
 
-/// Serves until it is told to end. Returns the socket if another program is to go on with it.
+/// How a server ended.
+struct Served {
+    /// What keeps other servers from the data.
+    held: OwnedFd,
+    /// The socket, if another program is to go on with it.
+    handed_over: Option<OwnedFd>,
+}
+
+/// Serves until it is told to end.
 async fn serve(
     config: &Config,
     environment: BTreeMap<String, String>,
     program: &Path,
-) -> anyhow::Result<Option<OwnedFd>> {
+) -> anyhow::Result<Served> {
     let mut signals = Signals::listen()?;
     let server = Server::start(config, environment).await;
     let mut server = server.context(Hint("`ash doctor` looks at what may be wrong"))?;
+    let held = server.hold_data().context("could not keep the data")?;
     announce(config, &server)?;
     let patience = config.drain_ms;
     let has_sandboxes = loop {
@@ -88,7 +113,8 @@ async fn serve(
                 Told::HandOver => match ask_the_next(program).await {
                     Ok(version) => {
                         note(&format!("handing over to {version}"));
-                        return Ok(server.hand_over(patience).await);
+                        let handed_over = server.hand_over(patience).await;
+                        return Ok(Served { held, handed_over });
                     }
                     Err(error) => note(&format!("not handing over: {error:#}")),
                 },
@@ -101,7 +127,7 @@ async fn serve(
     };
     if !has_sandboxes {
         server.drain(patience).await;
-        return Ok(None);
+        return Ok(Served { held, handed_over: None });
     }
     let twice = {
         let begun = tokio::time::Instant::now();
@@ -124,7 +150,7 @@ async fn serve(
         server.end_everything().await;
         server.drain(Duration::from_millis(100)).await;
     }
-    Ok(None)
+    Ok(Served { held, handed_over: None })
 }
 
 /// Says what this program is, if it could serve: the configuration is read already, and nothing is changed.

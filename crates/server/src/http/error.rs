@@ -196,7 +196,7 @@ impl From<FileError> for ApiError {
             FileError::BadBundle(_) => (StatusCode::BAD_REQUEST, Code::INVALID_BUNDLE),
             FileError::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, Code::DISK_FULL),
             FileError::Busy => {
-                let message = "The files change faster than they can be removed";
+                let message = "Not everything could be removed in time: ask again to go on";
                 return Self::unavailable(Code::UNAVAILABLE, message);
             }
             FileError::Unavailable(_) => return Self::internal(error),

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ash_engine::files::{Executable, FileError, FilePath, Scope};
 use proptest::prelude::*;
@@ -107,6 +107,58 @@ fn ten_thousand_levels_are_a_list_that_says_it_is_a_part() {
     place.tree.remove_all(&path("d")).unwrap();
     assert_eq!(place.list(), ["top"]);
     assert!(place.tree.directories(&FilePath::ROOT).unwrap().paths.is_empty());
+}
+
+#[test]
+fn a_removal_that_is_called_off_leaves_the_rest_where_it_was_and_goes_on_when_it_is_asked_again() {
+    let place = Place::new();
+    place.put("kept", "x");
+    for number in 0..20 {
+        place.put(&format!("dir/{number}/deep/er/than/that/file"), "x");
+    }
+    let left = || entries_below(&place.root().join("dir"));
+    let mut rounds = 0;
+    loop {
+        let (before, asked) = (left(), AtomicU32::new(0));
+        let is_called_off = || asked.fetch_add(1, Ordering::Relaxed) >= 30;
+        match place.tree.remove_all_unless(&path("dir"), &is_called_off) {
+            Ok(()) => break,
+            Err(FileError::Busy) => assert!(left() < before, "{before} in round {rounds}"),
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(fs::read_dir(place.root()).unwrap().count(), 2, "nothing is put elsewhere");
+        rounds += 1;
+    }
+    assert!(rounds > 1, "it was called off");
+    assert_eq!(place.list(), ["kept"]);
+}
+
+/// How many entries there are below a directory.
+fn entries_below(dir: &std::path::Path) -> usize {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let below = |entry: fs::DirEntry| {
+        let is_dir = entry.file_type().unwrap().is_dir();
+        1 + if is_dir { entries_below(&entry.path()) } else { 0 }
+    };
+    entries.map(below).sum()
+}
+
+#[test]
+fn a_removal_looks_at_every_directory_a_few_times_however_deep_it_is() {
+    let place = Place::new();
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let mut here = rustix::fs::open(place.root(), flags, Mode::empty()).unwrap();
+    for _level in 0..2_000 {
+        mkdirat(&here, "d", Mode::from_raw_mode(0o755)).unwrap();
+        here = openat(&here, "d", flags, Mode::empty()).unwrap();
+    }
+    let asked = AtomicU32::new(0);
+    let count = || {
+        asked.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    place.tree.remove_all_unless(&path("d"), &count).unwrap();
+    assert!(asked.into_inner() <= 4 * 2_000 + 4);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use ash_core::refusal::Refusal;
 use ash_core::session::Sandbox;
-use ash_engine::files::{Executable, FilePath, Scope};
+use ash_engine::files::{Executable, FileError, FilePath, Scope};
 use ash_engine::{EngineError, FileSource, WorkspaceError};
 
 use super::path;
@@ -62,4 +62,21 @@ async fn the_files_of_a_session_that_is_over_can_be_read_and_not_changed() {
     let refused = world.engine.workspace_to_change(&tenant(), session).await;
     let ended = EngineError::Refused(Refusal::Ended).to_string();
     assert_eq!(refused.err().unwrap().to_string(), ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_more_is_removed_once_the_engine_has_come_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = TestEngine::start().await;
+    let session = world.session().await;
+    world.host.place_workspace(session, dir.path().to_owned());
+    for name in ["before/a/b", "after/a/b"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    let workspace = world.engine.workspace(&tenant(), session).await.unwrap();
+    workspace.remove_all(path("before")).await.unwrap();
+    world.engine.abort().await;
+    let refused = workspace.remove_all(path("after")).await;
+    assert!(matches!(refused, Err(WorkspaceError::File(FileError::Busy))));
+    assert!(!dir.path().join("before").exists() && dir.path().join("after/a/b").exists());
 }
