@@ -72,6 +72,10 @@ impl Engine {
             }
             // A run goes on: it is left to its bridge.
             Err(EngineError::Refused(_)) => {}
+            // Everything was told to end already: the second time, nobody is asked any more.
+            Err(EngineError::Draining) => {
+                tracing::debug!(session.id = %session, "session {session} is not asked any more");
+            }
             Err(error) => tracing::warn!(
                 session.id = %session,
                 error = &error as &dyn std::error::Error,

@@ -96,6 +96,17 @@ impl State {
         self.reservations.values().filter(|standing| **standing == Standing::Has).count()
     }
 
+    /// Whether somebody stands in line who has no place yet.
+    fn is_awaited(&self) -> bool {
+        self.reservations.values().any(|standing| *standing != Standing::Has)
+    }
+
+    /// How many have stood in line for longer, and are not promised anything yet.
+    fn ahead_of(&self, number: u64) -> usize {
+        let earlier = self.reservations.range(..number);
+        earlier.filter(|(_, standing)| **standing == Standing::Wants).count()
+    }
+
     fn is_promised(&self, holder: Holder) -> bool {
         self.reservations.values().any(|standing| *standing == Standing::WaitsFor(holder))
     }
@@ -141,16 +152,16 @@ impl Places {
         let becomes = match place.map(|place| place.kind) {
             Some(Kind::Leaving) => return,
             // Whoever it was promised to has it now, or has to look for another one.
-            None => Standing::Has,
-            Some(_) => Standing::Wants,
+            None if state.taken() < self.most => Standing::Has,
+            // There were more than there may be: one that goes makes no room yet.
+            None | Some(_) => Standing::Wants,
         };
         let holder = Holder::Session(session);
         let waits = |standing: &&mut Standing| **standing == Standing::WaitsFor(holder);
         if let Some(heir) = state.reservations.values_mut().find(waits) {
             *heir = becomes;
         }
-        let is_awaited = state.reservations.values().any(|standing| *standing != Standing::Has)
-            || becomes == Standing::Has;
+        let is_awaited = state.is_awaited() || becomes == Standing::Has;
         drop(state);
         if is_awaited {
             self.news.change(|()| ());
@@ -170,11 +181,16 @@ impl Places {
 
     fn take_as(&self, session: SessionId, reserved: Option<&Reservation>, held: Held) -> bool {
         let mut state = self.state();
-        if let Some(reserved) = reserved {
-            // It becomes the session's.
-            state.reservations.remove(&reserved.number);
-        }
-        let is_free = state.heard.is_none() && state.taken() < self.most;
+        let is_somebody_s = match reserved {
+            Some(reserved) => {
+                // It becomes the session's.
+                state.reservations.remove(&reserved.number);
+                false
+            }
+            // Whoever comes now stands in line with those who wait.
+            None => state.is_awaited(),
+        };
+        let is_free = state.heard.is_none() && state.taken() < self.most && !is_somebody_s;
         let got = is_free || state.held.contains_key(&session);
         if got {
             state.held.insert(session, held);
@@ -252,7 +268,8 @@ impl Places {
             };
             (holder, Place { kind, ..place })
         });
-        let plan = plan(places, self.most.saturating_sub(state.reserved()));
+        let spoken_for = state.reserved() + state.ahead_of(reserved.number);
+        let plan = plan(places, self.most.saturating_sub(spoken_for));
         let standing = match plan {
             Plan::Room => Standing::Has,
             Plan::Await(holder) => Standing::WaitsFor(holder),
@@ -450,3 +467,6 @@ pub(crate) fn full() -> EngineError {
     let message = "every place for a sandbox is taken by one that works";
     EngineError::Failed(Failure::new(FailureCode::SandboxCapacity, message))
 }
+
+#[cfg(test)]
+mod test;

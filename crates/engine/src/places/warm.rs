@@ -35,8 +35,7 @@ impl WarmPlaces {
             return false;
         }
         let mut state = engine.places.state();
-        let is_wanted = state.reservations.values().any(|standing| *standing != Standing::Has);
-        let is_free = state.taken() < engine.places.most && !is_wanted;
+        let is_free = state.taken() < engine.places.most && !state.is_awaited();
         if is_free {
             state.warm.insert(warm, Warm { since: engine.now(), kind: Kind::Starting });
         }
@@ -77,15 +76,16 @@ impl WarmPlaces {
 }
 
 impl Places {
-    /// Makes the place of a sandbox that is gone somebody's who wants one. Says whether it still
-    /// had one.
-    fn inherit(&self, warm: WarmId, reserved: &Reservation) -> bool {
+    /// Makes the place of a sandbox that is gone somebody's who wants one, unless there were more than there may
+    /// be. Says whether it still had one, and whether there is room now.
+    fn inherit(&self, warm: WarmId, reserved: &Reservation) -> (bool, bool) {
         let mut state = self.state();
         let had_one = state.warm.remove(&warm).is_some();
-        if had_one {
+        let makes_room = had_one && state.taken() < self.most;
+        if makes_room {
             state.reservations.insert(reserved.number, Standing::Has);
         }
-        had_one
+        (had_one, makes_room)
     }
 }
 
@@ -95,8 +95,8 @@ impl Registry {
         let shared = self.shared();
         match shared.host.end_warm(warm).await {
             Ok(()) => {
-                let makes_room = shared.places.inherit(warm, reserved);
-                if makes_room {
+                let (had_one, makes_room) = shared.places.inherit(warm, reserved);
+                if had_one {
                     shared.counts.evicted();
                 }
                 makes_room

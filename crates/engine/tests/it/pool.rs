@@ -146,6 +146,20 @@ async fn whoever_finds_every_sandbox_at_work_is_turned_down_and_nothing_has_chan
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_restart_with_fewer_places_as_many_go_as_have_to_before_another_one_starts() {
+    let mut world = TestEngine::with_places(5).await;
+    for _ in 0..5 {
+        world.session().await;
+    }
+    world.restart_with_places(2).await;
+    let created = world.engine.create_session(create(), None).await;
+    let session = created.expect("room was made").record.id;
+    world.engine.settled(&tenant(), session).await.unwrap();
+    assert_eq!(world.stored(session).await.status(), Status::Active);
+    assert_eq!(world.host.alive().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_starts_never_take_one_place() {
     let world = TestEngine::with_places(3).await;
     let slow = HostFaults { slowness: Duration::from_secs(1), ..HostFaults::default() };

@@ -83,6 +83,12 @@ impl TestEngine {
         self.engine = self.another().await;
     }
 
+    /// The same, with another number of places.
+    pub(crate) async fn restart_with_places(&mut self, places: u32) {
+        self.policy.max_sandboxes = NonZeroU32::new(places).unwrap();
+        self.crash_and_restart().await;
+    }
+
     /// Another engine on the same store and host; the one before may still run.
     pub(crate) async fn another(&self) -> Engine {
         engine(&self.store, &self.line, &self.host, &self.clock, &self.policy).await
