@@ -178,7 +178,8 @@ impl Session {
         let conversation = match found {
             Some(Found { native, turns, .. }) => {
                 self.forgotten = native == Native::Lost;
-                Conversation { native, turns, turns_in_log }
+                // The record is the agent's, and says what it likes: there were no more than were logged.
+                Conversation { native, turns: turns.min(turns_in_log), turns_in_log }
             }
             None => {
                 let native = match turns_in_log {

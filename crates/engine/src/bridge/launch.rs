@@ -26,6 +26,7 @@ use super::enclosure::{Opening, Sandboxing, end_of};
 use super::files::{Begin, Life, remove};
 use super::options::{Agent, Resources};
 use super::process::{Process, Started};
+use super::quota::DiskLimits;
 use super::users::Users;
 use super::word::{death_by, done, failed, is_harmless, start_failed};
 use super::workspace;
@@ -87,8 +88,8 @@ impl Inner {
         // It reads as many files as the agent has made.
         let prepared = tokio::task::spawn_blocking(move || {
             let (seed, transcript) = (seed.as_deref(), transcript.as_ref());
-            let users = host.users();
-            workspace::prepare(&host.files, sandbox, seed, transcript, completed_runs, users)
+            let whose = (host.users(), host.disk());
+            workspace::prepare(&host.files, sandbox, seed, transcript, completed_runs, whose)
         });
         prepared.await.map_err(start_failed)?.map_err(start_failed)
     }
@@ -96,6 +97,11 @@ impl Inner {
     /// The users of sandboxes, where they have any.
     pub(super) fn users(&self) -> Option<&Users> {
         self.options.enclosure.sandboxing().and_then(|sandboxing| sandboxing.users.as_ref())
+    }
+
+    /// How their disk is kept within its limit, where it is.
+    pub(super) fn disk(&self) -> Option<&DiskLimits> {
+        self.options.enclosure.sandboxing().map(|sandboxing| &sandboxing.disk)
     }
 
     pub(super) fn config(&self, session: SessionId, agent: Agent) -> Result<Config, Failure> {

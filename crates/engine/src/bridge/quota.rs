@@ -21,6 +21,13 @@ use super::disk::{LEAST, MAX_DEPTH};
 const LITTLE: u64 = 64 << 10;
 const TOO_MUCH: usize = 1 << 20;
 
+/// How much more than its limit a project may take, beside a hundredth of it.
+const SLACK: u64 = 1 << 20;
+
+/// The first kernel that lets nobody inside a user namespace change a project on any file system: before, each
+/// one had to see to that.
+const FIRST_KERNEL: (u32, u32) = (5, 13);
+
 /// How many files it may have.
 const FEW: u64 = 16;
 
@@ -40,6 +47,12 @@ impl DiskLimits {
     /// Finds out, by writing more than may be in a directory that is made in `place` and removed. The
     /// project is nobody's. Blocks.
     pub fn find_out(place: &Path, project: u32) -> Self {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        if !is_new_enough(&release) {
+            let (major, minor) = FIRST_KERNEL;
+            let why = format!("quotas need Linux {major}.{minor}, and this is {release}");
+            return Self::Counted { why };
+        }
         Self::try_out(place, project, Arc::new(KernelQuotas))
     }
 
@@ -74,6 +87,16 @@ impl DiskLimits {
         Ok(Some(id))
     }
 
+    /// Has whatever is made in a new directory be of the project of its user. What is made by the server counts and
+    /// is not refused: its limit is set when it is [`bound`](Self::bound). Links cannot be given to a project
+    /// later, and what is of another one cannot be renamed.
+    pub(super) fn begin(&self, new: &Path, user: u32) -> io::Result<()> {
+        let Self::Quotas(quotas) = self else { return Ok(()) };
+        self.limit(new, user, None)?;
+        let project = Project { id: user, is_inherited: true };
+        quotas.set_project(File::open(new)?.as_fd(), project)
+    }
+
     /// Has a project take no more than this. Whoever has more already can write nothing new.
     pub(super) fn limit(&self, place: &Path, id: u32, most: Option<u64>) -> io::Result<()> {
         match self {
@@ -96,6 +119,12 @@ impl DiskLimits {
             Self::Counted { .. } => None,
         }
     }
+}
+
+/// Whether a project takes so much more than it may that it has to end. A little more is no fault of whoever is
+/// inside: ext4 puts what it needs for a file beside the limit when it is reached.
+pub(super) fn is_far_beyond(taken: u64, most: u64) -> bool {
+    taken > most.saturating_add(most / 100).saturating_add(SLACK)
 }
 
 /// A file counts something though it is empty: otherwise empty ones could use up the inodes of all.
@@ -133,6 +162,13 @@ fn refuses_too_much(place: &Path, id: u32, quotas: &dyn Quotas) -> Result<(), St
     let _no_limit_was_set = quotas.set_limits(opened.as_fd(), id, QuotaLimits::default());
     let _left_for_the_next = fs::remove_dir_all(&dir);
     tried
+}
+
+/// Whether a kernel of this release is one that keeps projects from those in a user namespace.
+fn is_new_enough(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    let version = (numbers.next().flatten(), numbers.next().flatten());
+    matches!(version, (Some(major), Some(minor)) if (major, minor) >= FIRST_KERNEL)
 }
 
 fn absent(error: io::Error) -> io::Result<()> {

@@ -24,19 +24,17 @@ const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
 /// How much is read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Holds the record against its proof: what became of it, and how many turns it holds. A turn that
-/// was cut after the proof was written has made the record longer, not another one; so has one that was cut
-/// before there was any.
+/// Holds the record against its proof: what became of it, and how many turns it holds, as it says itself. A turn
+/// that was cut after the proof was written has made the record longer, not another one. One that was cut
+/// before there was any proof has left a record too, which the agent goes on with; nobody can say that it is what
+/// it was.
 pub(super) fn verify(
     home: &Path,
     transcript: Option<&Transcript>,
     completed_runs: u32,
 ) -> (Native, u32) {
     match transcript {
-        None if completed_runs == 0 => match turns_after(home, 0) {
-            Ok(turns) if turns > 0 => (Native::Intact, turns),
-            Ok(_) | Err(_) => (Native::None, 0),
-        },
+        None if completed_runs == 0 => (Native::None, 0),
         None => (Native::Lost, 0),
         Some(proof) => match digest(home, proof.bytes) {
             Ok(Some(digest)) if digest.to_hex().as_str() == proof.blake3 => {
@@ -54,8 +52,8 @@ struct Line {
     turn: Option<u32>,
 }
 
-/// The last turn that the record says anything about behind its first `bytes`. Only the agent itself is told
-/// too much by a lie.
+/// The last turn that the record says anything about behind its first `bytes`. It may lie: nobody believes more
+/// turns than are in the log.
 fn turns_after(home: &Path, bytes: u64) -> io::Result<u32> {
     let Some(mut file) = record(home, bytes)? else { return Ok(0) };
     file.seek(SeekFrom::Start(bytes))?;
@@ -164,10 +162,12 @@ mod test {
         let record = home.path().join(".ash/conversation.jsonl");
         let line =
             |turn: u32| format!("{{\"v\":1,\"run\":\"r\",\"turn\":{turn},\"message\":{{}}}}\n");
-        // The first turn was cut, and left no proof.
-        fs::write(&record, line(1) + "{\"v\":1,\"tur").unwrap();
-        assert_eq!(verify(home.path(), None, 0), (Native::Intact, 1));
-        // So was the third, after two that did.
+        // The first turn was cut, and left no proof: whatever it says, nothing is known of it.
+        for content in [line(1) + "{\"v\":1,\"tur", line(u32::MAX)] {
+            fs::write(&record, content).unwrap();
+            assert_eq!(verify(home.path(), None, 0), (Native::None, 0));
+        }
+        // The third was cut after two that left one.
         let proven = line(1) + &line(2);
         fs::write(&record, proven.clone() + &line(3) + "nonsense\n{\"turn\":-4}\n").unwrap();
         assert_eq!(verify(home.path(), Some(&proof(&proven, 2)), 2), (Native::Intact, 3));

@@ -17,7 +17,7 @@ use super::bridges::Inner;
 use super::enclosure::name_of;
 use super::files::Life;
 use super::process::Started;
-use super::{disk, tree};
+use super::{disk, quota, tree};
 use crate::host::SandboxRef;
 
 /// Removes what sandboxes left that died without a server, and those that waited for a session. From then on
@@ -198,9 +198,10 @@ impl Inner {
         let Some(started) = Started::read(&self.files.process(sandbox)) else { return false };
         let Some(most) = started.disk_bytes else { return false };
         let workspace = self.files.workspace(sandbox.session);
-        // Only what the server itself has put there can be more than the file system lets anybody have.
+        // Only what the server itself has put there can be much more than the file system lets anybody have: on
+        // ext4, for which the server's limits do not hold. What the file system needs itself is little.
         if let Some(taken) = self.taken_of_quota(&workspace, &started) {
-            return taken > most;
+            return quota::is_far_beyond(taken, most);
         }
         // What cannot be counted now, though it is there, is not believed to be little.
         let of = |path: &Path| match disk::usage(path, most) {

@@ -12,6 +12,7 @@ use ash_core::resume::{Found, Native, Source, Transcript, Workspace};
 use rustix::fs::syncfs;
 
 use super::files::{Files, Life};
+use super::quota::DiskLimits;
 use super::transcript::{set_aside, verify};
 use super::users::{Users, give};
 use crate::host::SandboxRef;
@@ -31,7 +32,7 @@ pub(super) fn prepare(
     seed: Option<&Path>,
     transcript: Option<&Transcript>,
     completed_runs: u32,
-    users: Option<&Users>,
+    (users, disk): (Option<&Users>, Option<&DiskLimits>),
 ) -> io::Result<(Found, Option<u32>)> {
     let session = sandbox.session;
     let _one_at_a_time = files.making(session);
@@ -50,7 +51,16 @@ pub(super) fn prepare(
     if native == Native::Lost && matches!(files.life(sandbox)?, Life::Unborn) {
         set_aside(&home, sandbox.incarnation).map_err(|error| named(&home, error))?;
     }
-    let workspace = make(files, sandbox, seed)?;
+    let begin = |new: &Path| {
+        if let (Some(user), Some(disk)) = (user, disk)
+            && let Err(error) = disk.begin(new, user)
+        {
+            // It is given to its project later, all but its links.
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(error, session.id = %session, "a workspace has no project yet");
+        }
+    };
+    let workspace = make(files, sandbox, seed, begin)?;
     if let Some(user) = user.filter(|_| !is_alive) {
         // The home last: whoever owns it owns the rest.
         give(&files.workspace(session), user)?;
@@ -66,7 +76,12 @@ pub(super) fn prepare(
 
 /// Makes a workspace, unless there is one. One that was made for this very sandbox is fresh, also
 /// when its start is made again.
-fn make(files: &Files, sandbox: SandboxRef, seed: Option<&Path>) -> io::Result<Workspace> {
+fn make(
+    files: &Files,
+    sandbox: SandboxRef,
+    seed: Option<&Path>,
+    begin: impl FnOnce(&Path),
+) -> io::Result<Workspace> {
     let place = files.workspace(sandbox.session);
     let mark = files.fresh_mark(sandbox);
     match fs::symlink_metadata(&place) {
@@ -83,6 +98,7 @@ fn make(files: &Files, sandbox: SandboxRef, seed: Option<&Path>) -> io::Result<W
         _ => {}
     }
     directory(&new)?;
+    begin(&new);
     mark_fresh(files, sandbox)?;
     if let Some(seed) = seed {
         sow(seed, &new)?;
@@ -184,7 +200,7 @@ mod test {
         seed: Option<&Path>,
         transcript: Option<&Transcript>,
     ) -> io::Result<Found> {
-        prepare(files, sandbox, seed, transcript, 0, None).map(|(found, _)| found)
+        prepare(files, sandbox, seed, transcript, 0, (None, None)).map(|(found, _)| found)
     }
 
     fn seed(root: &Path) -> std::path::PathBuf {

@@ -98,6 +98,19 @@ fn a_fresh_workspace_over_earlier_turns_is_admitted_and_over_none_is_not() {
 }
 
 #[test]
+fn an_agent_does_not_know_of_more_turns_than_there_were() {
+    let mut world = World::settled();
+    world.complete_a_turn();
+    world.found = Some(Found { native: Native::Intact, turns: u32::MAX, ..KEPT });
+    world.ask(Ask::Stop).unwrap();
+    world.settle();
+    world.ask(Ask::Resume).unwrap();
+    world.settle();
+    let knows = Conversation { native: Native::Intact, turns: 1, turns_in_log: 1 };
+    assert_eq!(world.receipt().conversation, knows);
+}
+
+#[test]
 fn a_lost_conversation_is_admitted() {
     let mut world = World::settled();
     world.complete_a_turn();

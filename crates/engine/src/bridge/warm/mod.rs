@@ -302,7 +302,8 @@ impl Pool {
         let sandbox = id.sandbox();
         let host = Arc::clone(&self.nursery);
         let prepared = tokio::task::spawn_blocking(move || {
-            workspace::prepare(&host.files, sandbox, None, None, 0, host.users())
+            let whose = (host.users(), host.disk());
+            workspace::prepare(&host.files, sandbox, None, None, 0, whose)
         });
         let (_, user) = prepared.await.map_err(start_failed)?.map_err(start_failed)?;
         // What its files may take is the session's: it is written down when there is one.
