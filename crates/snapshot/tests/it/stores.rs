@@ -154,7 +154,11 @@ impl NewObject for OddNew<'_> {
                 bytes.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 4);
                 below.write(&bytes)
             }
-            answer => answer.done(|| below.write(bytes)),
+            answer @ (Answer::Right
+            | Answer::Fail(_)
+            | Answer::DoneButFail(_)
+            | Answer::DoneThenStop
+            | Answer::Short) => answer.done(|| below.write(bytes)),
         }
     }
 
