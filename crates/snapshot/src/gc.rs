@@ -297,7 +297,8 @@ impl Repository {
         let mut weighed = Vec::with_capacity(packs.len());
         let mut best: HashMap<Id, (i64, Id)> = HashMap::new();
         for (id, listed) in packs {
-            let frames = match self.read_index(id, listed.size) {
+            // What is only nearby is no reason to remove anything.
+            let frames = match Self::index_in(self.store(), id, listed.size) {
                 Ok(frames) => frames,
                 Err(SnapshotError::Missing(_)) => continue,
                 Err(SnapshotError::Damaged { .. }) => {
@@ -329,7 +330,7 @@ impl Repository {
         Ok(weighed)
     }
 
-    fn put_mark(&self, pack: Id) -> Result<()> {
+    pub(crate) fn put_mark(&self, pack: Id) -> Result<()> {
         let name = format!("{MARKS}{pack}.{}", self.time().wall);
         self.objects().put(&name, b"").map_err(SnapshotError::store("put", &name))?;
         Ok(())

@@ -81,7 +81,13 @@ impl Repository {
         let mut left = new.clone();
         for (id, listed) in self.packs()? {
             if left.remove(&id) {
-                self.read_pack(id, listed.size, &mut Vec::new())?;
+                let read = self.read_pack(id, listed.size, &mut Vec::new());
+                if matches!(read, Err(SnapshotError::Damaged { .. })) {
+                    // The next collection must not take it for a copy.
+                    self.put_mark(id)?;
+                    self.objects().refuse(&pack_name(id));
+                }
+                read?;
             }
         }
         match left.into_iter().next() {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use ash_snapshot::objects::{CachedObjects, MemoryObjects, Objects, Put};
 use ash_snapshot::{Others, Repository, State};
@@ -262,32 +262,36 @@ fn what_a_store_answered_wrongly_once_is_asked_again_and_not_kept() {
 
 #[test]
 fn nothing_is_removed_for_a_copy_that_only_the_cache_has() {
-    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let store: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
-    let lies = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let seen = Arc::clone(&lies);
-    let lying = Odd::new(&store, move |call, _| {
-        let is_it = call == Call::Write && seen.load(Ordering::Relaxed);
-        if is_it { Answer::Wrong } else { Answer::Right }
-    });
-    let cached = CachedObjects::open(lying, "here", dir.path(), 8 << 20).unwrap();
-    let repository = Repository::open(Box::new(cached)).unwrap();
-    fs::write(tree.path().join("stays"), "stays").unwrap();
-    let noise = |seed: u8| {
-        let mut noise = vec![0; 50_000];
-        blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut noise);
-        noise
-    };
-    fs::write(tree.path().join("changes"), noise(1)).unwrap();
-    let first = capture(&repository, tree.path(), &mut State::default()).snapshot;
-    fs::write(tree.path().join("changes"), noise(2)).unwrap();
-    let second = capture(&repository, tree.path(), &mut State::default()).snapshot;
-    repository.remove(first.id).unwrap();
-    lies.store(true, Ordering::Relaxed);
-    repository.gc(Others::AreAway).unwrap_err();
-    let direct = Repository::open(Odd::shared(&store)).unwrap();
-    assert_eq!(restored(&direct, &second), picture(tree.path()));
-    // The next one finds it out as well, and after that nothing is wrong any more.
-    lies.store(false, Ordering::Relaxed);
-    assert_eq!(restored(&direct, &second), picture(tree.path()));
+    // A pack is written in three parts at least: how it begins, a frame, and its end.
+    for wrong in 0..3 {
+        let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+        let until = Arc::new(AtomicI64::new(-1));
+        let left = Arc::clone(&until);
+        let lying = Odd::new(&store, move |call, _| {
+            let lies = call == Call::Write && left.fetch_sub(1, Ordering::Relaxed) == 0;
+            if lies { Answer::Miswritten } else { Answer::Right }
+        });
+        let cached = CachedObjects::open(lying, "here", dir.path(), 8 << 20).unwrap();
+        let repository = Repository::open(Box::new(cached)).unwrap();
+        fs::write(tree.path().join("stays"), "stays").unwrap();
+        let noise = |seed: u8| {
+            let mut noise = vec![0; 50_000];
+            blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut noise);
+            noise
+        };
+        fs::write(tree.path().join("changes"), noise(1)).unwrap();
+        let first = capture(&repository, tree.path(), &mut State::default()).snapshot;
+        fs::write(tree.path().join("changes"), noise(2)).unwrap();
+        let second = capture(&repository, tree.path(), &mut State::default()).snapshot;
+        repository.remove(first.id).unwrap();
+        until.store(wrong, Ordering::Relaxed);
+        repository.gc(Others::AreAway).unwrap_err();
+        let direct = || Repository::open(Odd::shared(&store)).unwrap();
+        assert_eq!(restored(&direct(), &second), picture(tree.path()), "part {wrong}");
+        // The same process knows better the next time.
+        let collected = repository.gc(Others::AreAway).unwrap();
+        assert_eq!(collected.rewritten, 1, "part {wrong}: {collected:?}");
+        assert_eq!(restored(&direct(), &second), picture(tree.path()), "part {wrong}, later");
+    }
 }

@@ -31,8 +31,10 @@ pub(crate) enum Answer {
     DoneThenStop,
     /// What is read is shorter than it is.
     Short,
-    /// What is read or written has other bytes.
+    /// What is read has other bytes.
     Wrong,
+    /// What is written is stored with other bytes.
+    Miswritten,
 }
 
 impl Answer {
@@ -44,7 +46,7 @@ impl Answer {
                 drop(done());
                 std::process::abort()
             }
-            Self::Right | Self::Short | Self::Wrong => done(),
+            Self::Right | Self::Short | Self::Wrong | Self::Miswritten => done(),
         }
     }
 }
@@ -83,7 +85,7 @@ impl Odd {
     fn read(&self, name: &str, read: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
         match (self.decide)(Call::Get, name) {
             Answer::Fail(error) | Answer::DoneButFail(error) => Err(error),
-            Answer::Right => read(),
+            Answer::Right | Answer::Miswritten => read(),
             Answer::DoneThenStop => std::process::abort(),
             Answer::Short => read().map(|mut bytes| {
                 bytes.truncate(bytes.len() / 2);
@@ -148,7 +150,7 @@ impl NewObject for OddNew<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Self { odd, below } = self;
         match (odd.decide)(Call::Write, "") {
-            Answer::Wrong => {
+            Answer::Miswritten => {
                 let mut bytes = bytes.to_vec();
                 let middle = bytes.len() / 2;
                 bytes.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 4);
@@ -158,7 +160,8 @@ impl NewObject for OddNew<'_> {
             | Answer::Fail(_)
             | Answer::DoneButFail(_)
             | Answer::DoneThenStop
-            | Answer::Short) => answer.done(|| below.write(bytes)),
+            | Answer::Short
+            | Answer::Wrong) => answer.done(|| below.write(bytes)),
         }
     }
 
