@@ -3,7 +3,7 @@
 //! A tree can be deeper than paths are long and than there are descriptors. So whatever directory is not empty
 //! is first moved aside, into a new directory right beneath the one that goes: nothing is ever deeper than two
 //! levels, and a few descriptors are enough. When one round is done, the next one goes through what was moved
-//! aside. So every directory is read once, however deep it was: one that was large once takes long to read even
+//! aside, and moves aside elsewhere. So every directory is read once, however deep it was: one that was large once takes long to read even
 //! when nothing is in it any more. If it is cut short, what is left is still beneath the one that goes, and can be
 //! removed again.
 
@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// So many bytes of a directory cost as much to read as an entry does to remove.
 const BYTES_PER_ENTRY: u64 = 256;
+
+/// How large a directory may be to be used again: it is read in full each time.
+const SMALL_BYTES: i64 = 16 << 10;
 
 /// How the names of directories end that others are moved aside to.
 const ASIDE: &str = ".aside";
@@ -68,16 +71,15 @@ impl Tree {
         let dir = self.parent_of(path)?;
         let top = open_up(dir.as_fd(), path.name())?;
         let budget = Budget { left: MAX_REMOVED, until: Instant::now() + PATIENCE, is_called_off };
-        let mut removal = Removal { top: &top, aside: None, budget };
+        let mut removal = Removal { top: &top, aside: None, spare: None, budget };
         loop {
             removal.empty_top()?;
             while let Some(aside) = removal.aside.take() {
                 removal.empty(&aside.dir)?;
-                match unlinkat(&top, aside.name.as_str(), AtFlags::REMOVEDIR) {
-                    // Somebody has put something into it, or moved it: it is looked for again.
-                    Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => {}
-                    Err(error) => return Err(error.into()),
-                }
+                removal.put_away(aside)?;
+            }
+            if let Some(spare) = removal.spare.take() {
+                removal.remove_aside(&spare)?;
             }
             match unlinkat(&dir, path.name(), AtFlags::REMOVEDIR) {
                 // Somebody has put something into it meanwhile.
@@ -101,6 +103,8 @@ struct Removal<'a> {
     top: &'a OwnedFd,
     /// Where directories are moved that are not empty, once there is one.
     aside: Option<Aside>,
+    /// One that was emptied, for the round after the next: making and removing one takes longer than moving.
+    spare: Option<Aside>,
     budget: Budget<'a>,
 }
 
@@ -163,7 +167,10 @@ impl Removal<'_> {
     /// Moves a directory to where the next round finds it.
     fn move_aside(&mut self, dir: &OwnedFd, name: &CStr) -> Result<Moved, FileError> {
         if self.aside.is_none() {
-            self.aside = make_aside(self.top)?;
+            self.aside = match self.spare.take() {
+                Some(spare) => Some(spare),
+                None => make_aside(self.top)?,
+            };
         }
         // Where there is no room for a directory, there may be for a name.
         let target = self.aside.as_ref().map_or(self.top, |aside| &aside.dir);
@@ -178,6 +185,24 @@ impl Removal<'_> {
         match moved {
             Ok(()) => Ok(Moved::Aside),
             Err(Errno::XDEV) => Ok(Moved::Not),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Keeps a directory that was emptied, unless it takes long to read since so much was in it.
+    fn put_away(&mut self, aside: Aside) -> Result<(), FileError> {
+        let is_small = rustix::fs::fstat(&aside.dir)?.st_size <= SMALL_BYTES;
+        if is_small && self.spare.is_none() {
+            self.spare = Some(aside);
+            return Ok(());
+        }
+        self.remove_aside(&aside)
+    }
+
+    fn remove_aside(&self, aside: &Aside) -> Result<(), FileError> {
+        match unlinkat(self.top, aside.name.as_str(), AtFlags::REMOVEDIR) {
+            // Somebody has put something into it, or moved it: it is looked for again.
+            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
