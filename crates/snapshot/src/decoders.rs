@@ -4,7 +4,7 @@
 
 use crate::content::{Content, Item, decode_list, encode_list};
 use crate::id::Id;
-use crate::pack::{self, FOOTER, Footer};
+use crate::pack::{self, FOOTER, Footer, Opener};
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree;
 
@@ -59,11 +59,11 @@ fn whole(bytes: &[u8]) -> Option<()> {
     let footer = Footer::read(bytes, bytes.len() as u64, id).ok()?;
     let begin = usize::try_from(footer.offset).ok()?;
     let frames = footer.index(&bytes[begin..][..footer.stored as usize]).ok()?;
-    let mut at = pack::BEGIN.len();
+    let (mut at, mut opener) = (pack::BEGIN.len(), Opener::default());
     for frame in frames {
         let stored = bytes[at..][..frame.stored as usize].to_vec();
         at += stored.len();
-        if let Ok(opened) = frame.open(stored) {
+        if let Ok(opened) = opener.open(&frame, stored) {
             let chunks: u64 = frame.chunks.iter().map(|chunk| u64::from(chunk.length)).sum();
             assert_eq!(opened.len() as u64, chunks, "a frame is its chunks");
         }

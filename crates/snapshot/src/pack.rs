@@ -1,6 +1,7 @@
 //! Packs: many chunks in one object, and an index of them at its end.
 
-use zstd::bulk::Compressor;
+use zstd::bulk::{Compressor, Decompressor};
+use zstd::zstd_safe::CParameter;
 
 use crate::codec::{Reader, put_number};
 use crate::content::MAX_CHUNK;
@@ -8,7 +9,10 @@ use crate::error::Malformed;
 use crate::id::{ChunkKind, Id};
 
 /// How many bytes of chunks are compressed together, about.
-pub(crate) const FRAME_BYTES: usize = 512 * 1024;
+pub(crate) const FRAME_BYTES: usize = 1024 * 1024;
+
+/// And how many chunks, at the most: their ids take room too.
+const FRAME_CHUNKS: usize = 64 * 1024;
 
 /// How long a pack gets, about: the frame that reaches it is the last.
 pub(crate) const PACK_BYTES: u64 = 32 * 1024 * 1024;
@@ -74,7 +78,8 @@ impl FrameBuilder {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        !self.finished && self.bytes.len() >= FRAME_BYTES
+        let is_large = self.bytes.len() >= FRAME_BYTES || self.chunks.len() >= FRAME_CHUNKS;
+        !self.finished && is_large
     }
 
     pub(crate) fn add(&mut self, kind: ChunkKind, id: Id, bytes: &[u8]) {
@@ -94,7 +99,7 @@ impl FrameBuilder {
         // Compression of what is in memory to memory does not fail; what it does not make smaller
         // is kept as it is.
         if compressor.is_none() {
-            *compressor = Compressor::new(LEVEL).ok();
+            *compressor = compressor_of_frames().ok();
         }
         squeezed.clear();
         squeezed.reserve(zstd::zstd_safe::compress_bound(raw.len()));
@@ -105,6 +110,15 @@ impl FrameBuilder {
         let (digest, chunks) = (Id::of(bytes), std::mem::take(chunks));
         Frame { index: FrameIndex { stored, length, compressed, digest, chunks }, bytes }
     }
+}
+
+/// Level 1 with a larger table and longer steps: on trees of sources a tenth faster than without them, and
+/// about as small.
+fn compressor_of_frames() -> std::io::Result<Compressor<'static>> {
+    let mut compressor = Compressor::new(LEVEL)?;
+    compressor.set_parameter(CParameter::HashLog(16))?;
+    compressor.set_parameter(CParameter::TargetLength(2))?;
+    Ok(compressor)
 }
 
 /// How long the end of a pack with so many frames and chunks is at most.
@@ -227,18 +241,35 @@ pub(crate) fn decode_index(index: &[u8], offset: u64) -> Result<Vec<FrameIndex>,
     Ok(frames)
 }
 
-impl FrameIndex {
+/// Opens frames. What it takes to decompress is made when it is needed first, and used for every frame.
+#[derive(Default)]
+pub(crate) struct Opener(Option<Decompressor<'static>>);
+
+impl Opener {
+    fn decompress(&mut self, stored: &[u8], length: usize) -> std::io::Result<Vec<u8>> {
+        let with = match &mut self.0 {
+            Some(with) => with,
+            none => none.insert(Decompressor::new()?),
+        };
+        with.decompress(stored, length)
+    }
+
     /// The chunks of a frame, one after the other, from what is stored of it.
-    pub(crate) fn open(&self, stored: Vec<u8>) -> Result<Vec<u8>, Malformed> {
-        if stored.len() != self.stored as usize || Id::of(&stored) != self.digest {
+    pub(crate) fn open(
+        &mut self,
+        frame: &FrameIndex,
+        stored: Vec<u8>,
+    ) -> Result<Vec<u8>, Malformed> {
+        if stored.len() != frame.stored as usize || Id::of(&stored) != frame.digest {
             return Err(Malformed("a frame is not what it was"));
         }
-        if !self.compressed {
+        if !frame.compressed {
             return Ok(stored);
         }
-        let bytes = zstd::bulk::decompress(&stored, self.length as usize)
+        let bytes = self
+            .decompress(&stored, frame.length as usize)
             .map_err(|_| Malformed("a frame cannot be decompressed"))?;
-        if bytes.len() == self.length as usize {
+        if bytes.len() == frame.length as usize {
             Ok(bytes)
         } else {
             Err(Malformed("a frame is shorter than its chunks"))
@@ -279,7 +310,7 @@ mod test {
         assert!(bytes.len() < long.len() / 4, "it is compressed");
         let first = 8 + frames[0].stored as usize;
         let stored = bytes[first..first + frames[1].stored as usize].to_vec();
-        assert_eq!(frames[1].open(stored).unwrap(), long.as_bytes());
+        assert_eq!(Opener::default().open(&frames[1], stored).unwrap(), long.as_bytes());
     }
 
     #[test]
@@ -294,7 +325,7 @@ mod test {
             let broken = frames.iter().any(|frame| {
                 let stored = changed[begin..begin + frame.stored as usize].to_vec();
                 begin += frame.stored as usize;
-                frame.open(stored).is_err()
+                Opener::default().open(frame, stored).is_err()
             });
             assert!(broken || at < BEGIN.len(), "byte {at}");
         }

@@ -10,7 +10,7 @@ use crate::content::{Content, Item, decode_list};
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::objects::{Listed, Objects, Put, Unfit, probe};
-use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK};
+use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK, Opener};
 use crate::time::{Surroundings, Time};
 use crate::tree;
 
@@ -344,6 +344,7 @@ const KEPT_FRAMES: usize = 8;
 pub(crate) struct Chunks<'a> {
     repository: &'a Repository,
     kept: Vec<(FrameKey, Arc<Vec<u8>>)>,
+    opener: Opener,
 }
 
 /// A pack and a frame of it.
@@ -351,7 +352,7 @@ type FrameKey = (u32, u32);
 
 impl<'a> Chunks<'a> {
     pub(crate) fn of(repository: &'a Repository) -> Self {
-        Self { repository, kept: Vec::new() }
+        Self { repository, kept: Vec::new(), opener: Opener::default() }
     }
 
     /// Calls `read` with the bytes of a chunk, which are what its id says.
@@ -400,10 +401,11 @@ impl<'a> Chunks<'a> {
             let (pack, PlacedFrame { offset, frame }) = self.repository.frame(place);
             let name = pack_name(pack);
             let objects = self.repository.objects();
+            let opener = &mut self.opener;
             let opened = self.repository.believed(&name, || {
                 let stored = objects.get_range(&name, offset, u64::from(frame.stored));
                 let stored = stored.map_err(SnapshotError::store("read", &name))?;
-                frame.open(stored).map_err(SnapshotError::damaged(&name))
+                opener.open(&frame, stored).map_err(SnapshotError::damaged(&name))
             })?;
             if self.kept.len() >= KEPT_FRAMES {
                 self.kept.remove(0);

@@ -9,7 +9,7 @@ use crate::content::{Content, Item};
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::objects::{Listed, Objects};
-use crate::pack::{BEGIN, PackedChunk};
+use crate::pack::{BEGIN, Opener, PackedChunk};
 use crate::repository::{Chunks, Repository, pack_name};
 use crate::show::join;
 use crate::snapshot::{Snapshot, SnapshotId};
@@ -125,7 +125,7 @@ impl Repository {
     }
 
     /// Reads something of an object. What is wrong is read once more, if it may have been kept nearby.
-    pub(crate) fn believed<T>(&self, name: &str, read: impl Fn() -> Result<T>) -> Result<T> {
+    pub(crate) fn believed<T>(&self, name: &str, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let mut result = read();
         for again in [true, false] {
             let wrong = matches!(result, Err(SnapshotError::Damaged { .. }));
@@ -197,12 +197,13 @@ impl Repository {
         if range(0, BEGIN.len() as u64)? != BEGIN {
             result = damaged("it does not begin as a pack begins");
         }
-        let mut offset = BEGIN.len() as u64;
+        let (mut offset, mut opener) = (BEGIN.len() as u64, Opener::default());
         for frame in frames {
             let stored = range(offset, u64::from(frame.stored));
             offset += u64::from(frame.stored);
-            let opened =
-                stored.and_then(|stored| frame.open(stored).map_err(SnapshotError::damaged(&name)));
+            let opened = stored.and_then(|stored| {
+                opener.open(&frame, stored).map_err(SnapshotError::damaged(&name))
+            });
             let opened = match opened {
                 Ok(opened) => opened,
                 Err(error) if error.is_transient() => return Err(error),

@@ -341,8 +341,8 @@ mod test {
 
     #[test]
     fn no_pack_is_longer_than_the_store_can_take() {
-        // Frames hold up to half a megabyte, and a list of small chunks is not to be compressed.
-        for (most, chunk) in [(600_000, 4096), (1 << 20, 70_000), (8 << 20, 3)] {
+        // Frames hold a megabyte or a little more, and a list of small chunks is not to be compressed.
+        for (most, chunk) in [(1_200_000, 4096), (2 << 20, 70_000), (8 << 20, 3)] {
             let short = Short(MemoryObjects::default(), most);
             let repository = Repository::open(Box::new(short)).unwrap();
             let writer = Writer::to(&repository, HashSet::new());

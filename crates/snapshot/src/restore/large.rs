@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::ftruncate;
 
@@ -75,6 +75,7 @@ impl Making<'_> {
     ) -> Result<()> {
         let next = AtomicUsize::new(0);
         let failure = Mutex::new(None);
+        let pen = Pen::of(made);
         let work = || -> Result<()> {
             let mut chunks = Chunks::of(self.repository);
             let mut buffer = Vec::with_capacity(2 * AT_ONCE);
@@ -83,7 +84,7 @@ impl Making<'_> {
                 let to = segments.len().min(from.saturating_add(RUN));
                 let Some(run) = segments.get(from..to) else { return Ok(()) };
                 for &(at, content) in run {
-                    self.segment(file, made, at, content, &mut chunks, &mut buffer)?;
+                    self.segment(file, &pen, at, content, &mut chunks, &mut buffer)?;
                     tell(content.size)?;
                 }
             }
@@ -107,7 +108,7 @@ impl Making<'_> {
     fn segment(
         &self,
         file: &ToMake,
-        made: &File,
+        pen: &Pen<'_>,
         mut at: u64,
         content: Content,
         chunks: &mut Chunks<'_>,
@@ -116,9 +117,9 @@ impl Making<'_> {
         let failed = self.failed("write", &file.path);
         buffer.clear();
         let mut write = |buffer: &mut Vec<u8>, beside: u64| -> Result<()> {
-            made.write_all_at(buffer, at).map_err(&failed)?;
-            at += buffer.len() as u64 + beside;
-            buffer.clear();
+            let written = buffer.len() as u64;
+            pen.write(at, buffer).map_err(&failed)?;
+            at += written + beside;
             Ok(())
         };
         chunks.each(ChunkKind::Data, content, &mut |part| match part {
@@ -130,5 +131,108 @@ impl Making<'_> {
             Part::Zeros(size) => write(buffer, size),
         })?;
         write(buffer, 0)
+    }
+}
+
+/// How many buffers may wait for whoever writes.
+const MAY_WAIT: usize = 6;
+
+/// Writes to one file for several threads. A file is written by one at a time, and the system lets the others
+/// turn in circles meanwhile. So who finds another one writing leaves its bytes to it, and goes on.
+struct Pen<'a> {
+    file: &'a File,
+    desk: Mutex<Desk>,
+    less: Condvar,
+}
+
+#[derive(Default)]
+struct Desk {
+    is_writing: bool,
+    waiting: Vec<(u64, Vec<u8>)>,
+    empty: Vec<Vec<u8>>,
+}
+
+impl<'a> Pen<'a> {
+    fn of(file: &'a File) -> Self {
+        Self { file, desk: Mutex::default(), less: Condvar::new() }
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes bytes, or has them written. The buffer is empty then.
+    fn write(&self, at: u64, buffer: &mut Vec<u8>) -> std::io::Result<()> {
+        let mut desk = self.desk();
+        while desk.is_writing && desk.waiting.len() >= MAY_WAIT {
+            desk = self.less.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        }
+        let empty = desk.empty.pop().unwrap_or_else(|| Vec::with_capacity(2 * AT_ONCE));
+        desk.waiting.push((at, std::mem::replace(buffer, empty)));
+        if desk.is_writing {
+            return Ok(());
+        }
+        desk.is_writing = true;
+        let mut written = Ok(());
+        while let Some((at, mut bytes)) = desk.waiting.pop() {
+            drop(desk);
+            // After a failure they are only cleared away: nobody may wait for ever.
+            written = written.and_then(|()| self.file.write_all_at(&bytes, at));
+            bytes.clear();
+            desk = self.desk();
+            desk.empty.push(bytes);
+            self.less.notify_one();
+        }
+        desk.is_writing = false;
+        written
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    const THREADS: usize = 4;
+    const EACH: usize = 200;
+
+    /// What each thread writes at its places: a number of its own, as many times as the place is long.
+    fn write_all(pen: &Pen<'_>) -> Vec<std::io::Result<()>> {
+        let failed = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let failed = &failed;
+                scope.spawn(move || {
+                    let mut buffer = Vec::new();
+                    for number in (thread..THREADS * EACH).step_by(THREADS) {
+                        buffer.resize(1000, u8::try_from(number % 251).expect("it is small"));
+                        let written = pen.write(number as u64 * 1000, &mut buffer);
+                        assert!(buffer.is_empty(), "what is left would be written again");
+                        failed.lock().unwrap().push(written);
+                    }
+                });
+            }
+        });
+        failed.into_inner().unwrap()
+    }
+
+    #[test]
+    fn what_several_write_is_all_there() {
+        let file = tempfile::tempfile().unwrap();
+        let written = write_all(&Pen::of(&file));
+        assert!(written.iter().all(std::io::Result::is_ok), "{written:?}");
+        let mut bytes = vec![0; THREADS * EACH * 1000];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        for (number, part) in bytes.chunks(1000).enumerate() {
+            assert!(part.iter().all(|&byte| usize::from(byte) == number % 251), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_and_keeps_nobody_waiting() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let only_read = File::open(file.path()).unwrap();
+        let written = write_all(&Pen::of(&only_read));
+        assert_eq!(written.len(), THREADS * EACH);
+        assert!(written.iter().any(std::io::Result::is_err));
     }
 }
