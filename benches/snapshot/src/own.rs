@@ -27,6 +27,7 @@ impl Own {
         let roots = [Root { name: "workspace", path: from, excluded: &[] }];
         let capture = Capture {
             roots: &roots,
+            source: None,
             parent: None,
             label: None,
             freeze: None,

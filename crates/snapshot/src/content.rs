@@ -17,6 +17,7 @@ pub(crate) const MAX_ITEMS: usize = 1024;
 
 /// Names bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Content {
     /// How many they are.
     pub size: u64,

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::snapshot::SnapshotId;
+
 /// The result of what works on a repository.
 pub type Result<T> = std::result::Result<T, SnapshotError>;
 
@@ -35,12 +37,20 @@ pub enum SnapshotError {
         source: io::Error,
     },
     /// An object is there, and is not what its name says.
-    #[error("{object} is damaged: {source}")]
+    #[error("{object} is damaged: {wrong}")]
     Damaged {
         /// Which.
         object: String,
         /// How.
-        source: Malformed,
+        wrong: Malformed,
+    },
+    /// Some of what a snapshot needs cannot be read. Nothing was removed.
+    #[error("snapshot {id} cannot be read whole: {reason}")]
+    Unreadable {
+        /// Which.
+        id: SnapshotId,
+        /// Why.
+        reason: String,
     },
     /// Something that is needed is not there.
     #[error("{0} is not there")]
@@ -75,6 +85,7 @@ impl SnapshotError {
             Self::Collected => true,
             Self::Tree { .. }
             | Self::Damaged { .. }
+            | Self::Unreadable { .. }
             | Self::Missing(_)
             | Self::Format(_)
             | Self::Exists(_)
@@ -85,7 +96,7 @@ impl SnapshotError {
 
     pub(crate) fn damaged(object: impl ToString) -> impl FnOnce(Malformed) -> Self {
         let object = object.to_string();
-        move |source| Self::Damaged { object, source }
+        move |wrong| Self::Damaged { object, wrong }
     }
 
     pub(crate) fn tree(

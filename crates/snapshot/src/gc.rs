@@ -7,7 +7,6 @@
 //! `FORMAT.md` says why that is enough.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io;
 use std::time::Duration;
 
 use crate::content::{Content, Item};
@@ -66,9 +65,7 @@ fn unreadable(id: SnapshotId, error: SnapshotError) -> SnapshotError {
     if error.is_transient() {
         return error;
     }
-    let why = reason(&error);
-    let what = format!("snapshot {id} cannot be read whole: {why}; forget it or repair it");
-    SnapshotError::store("go on:", what)(io::Error::other("nothing was removed"))
+    SnapshotError::Unreadable { id, reason: reason(&error) }
 }
 
 /// A pack, and what of it is needed.
@@ -96,18 +93,45 @@ impl Weighed {
 }
 
 impl Repository {
-    /// Forgets all snapshots but the last ones; returns which. Who is alone removes them. One whose record is
-    /// damaged is no snapshot to keep, and none to forget unasked: it is named, and nothing is forgotten.
+    /// Forgets all snapshots of each source but the last ones; returns which. Who is alone removes them. One
+    /// whose record is damaged is no snapshot to keep, and none to forget unasked: it is named, and nothing is
+    /// forgotten.
     pub fn keep_last(&self, count: usize, others: Others) -> Result<Vec<SnapshotId>> {
+        self.forget_all_but(count, others, &|_| true)
+    }
+
+    /// The same for one source alone: snapshots of others stay.
+    pub fn keep_last_of(
+        &self,
+        source: &str,
+        count: usize,
+        others: Others,
+    ) -> Result<Vec<SnapshotId>> {
+        self.forget_all_but(count, others, &|whose| whose == Some(source))
+    }
+
+    fn forget_all_but(
+        &self,
+        count: usize,
+        others: Others,
+        is_meant: &dyn Fn(Option<&str>) -> bool,
+    ) -> Result<Vec<SnapshotId>> {
+        let mut kept: HashMap<Option<String>, usize> = HashMap::new();
         let mut ids = Vec::new();
-        for id in self.snapshots()? {
-            match self.snapshot(id) {
-                Ok(_) => ids.push(id),
-                Err(SnapshotError::Missing(_)) => {}
-                Err(error) => return Err(unreadable(id, error)),
+        for (id, read) in self.history()? {
+            let snapshot = read.map_err(|error| unreadable(id, error))?;
+            if !is_meant(snapshot.source.as_deref()) {
+                continue;
+            }
+            let kept = kept.entry(snapshot.source).or_default();
+            if *kept < count {
+                *kept += 1;
+            } else {
+                ids.push(id);
             }
         }
-        ids.truncate(ids.len().saturating_sub(count));
+        // Oldest first: whoever is stopped has kept the later ones.
+        ids.reverse();
         let mut forgotten = Vec::new();
         for id in ids {
             let gone = match others {

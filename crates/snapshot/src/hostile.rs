@@ -122,6 +122,7 @@ fn state_bytes() -> Vec<u8> {
     let roots = [crate::Root { name: "r", path: directory.path(), excluded: &[] }];
     let capture = crate::Capture {
         roots: &roots,
+        source: None,
         parent: None,
         label: None,
         freeze: None,
@@ -157,6 +158,7 @@ fn restored(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Result<Restor
     writer.finish().unwrap();
     let tree = Tree {
         name: "t".to_owned(),
+        escaped: Vec::new(),
         tree: content,
         mode: 0o755,
         modified: Modified::default(),
@@ -280,6 +282,7 @@ fn taken(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Repository, Snap
     let name = "t".to_owned();
     let root = Tree {
         name,
+        escaped: Vec::new(),
         tree,
         mode: 0o755,
         modified: Modified::default(),
@@ -292,6 +295,7 @@ fn taken(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Repository, Snap
         version: Snapshot::VERSION,
         id: SnapshotId::new(),
         created_at: 0,
+        source: None,
         parent: None,
         label: None,
         roots: vec![root],

@@ -48,6 +48,7 @@ impl Scanned {
 
 /// What was left out of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Skipped {
     /// Sockets.
     pub sockets: u64,

@@ -13,10 +13,17 @@ use crate::id::Id;
 use crate::objects::{Put, is_transient};
 use crate::repository::Repository;
 use crate::scan::Skipped;
+use crate::text;
 use crate::tree::Modified;
 
 /// The longest record.
 pub(crate) const MAX_RECORD: u64 = 64 * 1024;
+
+/// The longest name of a source.
+pub const MAX_SOURCE: u64 = 4096;
+
+/// How many bytes the paths may have that a record names as excluded.
+pub const MAX_EXCLUDED: u64 = 32 * 1024;
 
 /// How many unstable files a record names.
 pub(crate) const MAX_UNSTABLE: usize = 64;
@@ -72,7 +79,7 @@ impl FromStr for SnapshotId {
 
 /// A snapshot: some trees as they were.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Snapshot {
     /// The version of the format.
     pub version: u32,
@@ -80,6 +87,8 @@ pub struct Snapshot {
     pub id: SnapshotId,
     /// When it was captured, in milliseconds since 1970.
     pub created_at: i64,
+    /// Whose it is: what its snapshots have in common, and those of others do not, such as a path or a session.
+    pub source: Option<String>,
     /// The one that it was captured after.
     pub parent: Option<SnapshotId>,
     /// What somebody calls it.
@@ -103,10 +112,13 @@ pub struct Snapshot {
 
 /// A tree of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Tree {
     /// What it is called.
     pub name: String,
+    /// Paths that were left out, as [`Tree::excluded`] reads them.
+    #[serde(rename = "excluded")]
+    pub(crate) escaped: Vec<String>,
     /// Its root directory.
     pub tree: Content,
     /// The permission bits of the root directory.
@@ -121,6 +133,44 @@ pub struct Tree {
     pub links: u64,
     /// How many bytes the files have.
     pub bytes: u64,
+}
+
+impl Tree {
+    /// Paths from the root that were left out by who captured it.
+    pub fn excluded(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.escaped.iter().filter_map(|path| text::unescape(path))
+    }
+
+    /// Whether its record can be believed.
+    fn check(&self) -> std::result::Result<(), Malformed> {
+        if self.mode > 0o7777 {
+            return Err(Malformed("a mode has bits that are none"));
+        }
+        if self.modified.nanoseconds >= 1_000_000_000 {
+            return Err(Malformed("a time has more than a second of nanoseconds"));
+        }
+        if self.escaped.iter().any(|path| text::unescape(path).is_none()) {
+            return Err(Malformed("a path that was left out is not spelled as one"));
+        }
+        self.tree.check()
+    }
+}
+
+/// Excluded paths as a record has them.
+pub(crate) fn escaped(excluded: &[Vec<u8>]) -> Result<Vec<String>> {
+    let escaped: Vec<String> = excluded.iter().map(|path| text::escape(path)).collect();
+    let bytes = escaped.iter().map(|path| path.len() as u64 + 3).sum::<u64>();
+    if bytes > MAX_EXCLUDED {
+        let what = "bytes of paths that are left out";
+        return Err(SnapshotError::TooMuch { what, most: MAX_EXCLUDED });
+    }
+    Ok(escaped)
+}
+
+/// The only thing that is read of a record before its version is known.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
 }
 
 impl Snapshot {
@@ -173,21 +223,19 @@ impl Snapshot {
         if digest[1..] != *Id::of(record).to_string().as_bytes() {
             return Err(Malformed("it is not what its digest is made of"));
         }
-        let read: Self =
-            serde_json::from_slice(record).map_err(|_| Malformed("it is no record"))?;
-        if read.version != VERSION {
+        let no_record = |_| Malformed("it is no record");
+        let Versioned { version } = serde_json::from_slice(record).map_err(no_record)?;
+        if version != VERSION {
             return Err(Malformed("it is of a version that is not known"));
         }
+        let read: Self = serde_json::from_slice(record).map_err(no_record)?;
         if read.id != id {
             return Err(Malformed("it is another snapshot"));
         }
-        if read.roots.iter().any(|root| root.mode > 0o7777) {
-            return Err(Malformed("a mode has bits that are none"));
+        if read.source.as_ref().is_some_and(|source| source.len() as u64 > MAX_SOURCE) {
+            return Err(Malformed("the name of its source is too long"));
         }
-        if read.roots.iter().any(|root| root.modified.nanoseconds >= 1_000_000_000) {
-            return Err(Malformed("a time has more than a second of nanoseconds"));
-        }
-        read.roots.iter().try_for_each(|root| root.tree.check())?;
+        read.roots.iter().try_for_each(Tree::check)?;
         Ok(read)
     }
 }
@@ -221,6 +269,14 @@ impl Repository {
             Err(error) => return Err(SnapshotError::store("read", name)(error)),
         };
         Snapshot::decode(&record, id).map_err(SnapshotError::damaged(name))
+    }
+
+    /// All snapshots, the latest first, each read when it is asked for. One that is forgotten meanwhile is left
+    /// out.
+    pub fn history(&self) -> Result<impl Iterator<Item = (SnapshotId, Result<Snapshot>)>> {
+        let ids = self.snapshots()?.into_iter().rev();
+        let read = ids.map(|id| (id, self.snapshot(id)));
+        Ok(read.filter(|(_, read)| !matches!(read, Err(SnapshotError::Missing(_)))))
     }
 
     /// The ids of all snapshots, oldest first.
@@ -304,6 +360,7 @@ mod test {
             version: VERSION,
             id: SnapshotId::new(),
             created_at: 0,
+            source: None,
             parent: None,
             label: None,
             roots: Vec::new(),

@@ -54,6 +54,7 @@ pub enum Kind {
     serde::Serialize,
     serde::Deserialize,
 )]
+#[serde(deny_unknown_fields)]
 pub struct Modified {
     /// Since 1970.
     pub seconds: i64,

@@ -26,7 +26,7 @@ use crate::file;
 use crate::id::Id;
 use crate::repository::Repository;
 use crate::scan::{self, Scanned, Skipped};
-use crate::snapshot::{MAX_RECORD, MAX_UNSTABLE, Snapshot, SnapshotId, Tree};
+use crate::snapshot::{MAX_RECORD, MAX_SOURCE, MAX_UNSTABLE, Snapshot, SnapshotId, Tree, escaped};
 use crate::state::{KnownRoot, KnownTree, State};
 use crate::tree::Modified;
 use crate::writer::Writer;
@@ -66,6 +66,8 @@ pub trait Freeze: Sync {
 pub struct Capture<'a> {
     /// The directories.
     pub roots: &'a [Root<'a>],
+    /// Whose it is: what its snapshots have in common, and those of others do not. At most [`MAX_SOURCE`] bytes.
+    pub source: Option<&'a str>,
     /// The snapshot before.
     pub parent: Option<SnapshotId>,
     /// What to call it.
@@ -142,6 +144,10 @@ impl Repository {
     /// Captures directories. What is remembered of them from the last time is replaced; if this fails it
     /// stays. If the snapshot that it is from is not in this repository any more, it counts as none.
     pub fn capture(&self, capture: &Capture<'_>, state: &mut State) -> Result<Captured> {
+        if capture.source.is_some_and(|source| source.len() as u64 > MAX_SOURCE) {
+            let what = "bytes in the name of its source";
+            return Err(SnapshotError::TooMuch { what, most: MAX_SOURCE });
+        }
         let began = realtime();
         let mut took = Took::default();
         let nothing = KnownTree::default();
@@ -156,7 +162,9 @@ impl Repository {
             known.unwrap_or(&nothing)
         };
         let mut roots = Vec::with_capacity(capture.roots.len());
+        let mut left_out = Vec::with_capacity(capture.roots.len());
         for root in capture.roots {
+            left_out.push(escaped(root.excluded)?);
             let path = root.path.canonicalize();
             let path = path.map_err(SnapshotError::tree("open", root.path))?;
             let known = known_of(root.name, &path);
@@ -195,7 +203,7 @@ impl Repository {
         let (mut trees, mut known_trees) = (Vec::new(), Vec::new());
         let mut skipped = Skipped::default();
         let (mut unstable, mut unreadable) = (Vec::new(), Vec::new());
-        for (open, plan) in roots.into_iter().zip(plans) {
+        for ((open, plan), escaped) in roots.into_iter().zip(plans).zip(left_out) {
             let known = known_of(open.root.name, &open.path);
             let stored = store::store(&writer, capture, &open, plan, known, began, &mut took)?;
             skipped.add(open.scanned.skipped);
@@ -206,7 +214,8 @@ impl Repository {
             unstable.extend(open.scanned.vanished.iter().map(named));
             unreadable.extend(open.scanned.unreadable.iter().chain(&stored.unreadable).map(named));
             let (mode, modified) = (open.mode, open.modified);
-            trees.push(Tree { name: open.root.name.to_owned(), mode, modified, ..stored.tree });
+            let name = open.root.name.to_owned();
+            trees.push(Tree { name, escaped, mode, modified, ..stored.tree });
             let known = KnownRoot { path: open.path, tree: stored.known };
             known_trees.push((open.root.name.to_owned(), known));
         }
@@ -223,6 +232,7 @@ impl Repository {
             version: Snapshot::VERSION,
             id: SnapshotId::from_bytes(self.unique()),
             created_at: began.seconds * 1000 + i64::from(began.nanoseconds / 1_000_000),
+            source: capture.source.map(str::to_owned),
             parent: capture.parent,
             label: capture.label.map(str::to_owned),
             roots: trees,

@@ -254,6 +254,7 @@ fn shown(entries: &[Known], directories: &[Option<KnownDirectory>]) -> Vec<Entry
 fn count_up(known: &KnownTree) -> Tree {
     let mut counted = Tree {
         name: String::new(),
+        escaped: Vec::new(),
         tree: known.directories.first().map_or(Content::EMPTY, |root| root.tree),
         mode: 0,
         modified: Modified::default(),

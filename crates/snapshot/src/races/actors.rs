@@ -42,6 +42,7 @@ fn capture(
         .collect();
     let capture = Capture {
         roots: &roots,
+        source: None,
         parent: None,
         label: None,
         freeze: None,

@@ -34,8 +34,8 @@ use crate::tree::Modified;
 pub struct InPlace<'a> {
     /// What it is to be.
     pub snapshot: &'a Snapshot,
-    /// The name of the tree in the snapshot, and the directory that becomes it. What is excluded is left
-    /// alone: whatever of it is there stays, and nothing of it is restored.
+    /// The name of the tree in the snapshot, and the directory that becomes it. What is excluded, here or when
+    /// it was captured, is left alone: whatever of it is there stays, and nothing of it is restored.
     pub root: Root<'a>,
     /// What counts as the same.
     pub trust: Trust,
@@ -130,6 +130,8 @@ impl Repository {
         excluded.extend(
             unreadable.filter_map(|name| Some(name.strip_prefix(&of_root)?.as_bytes().to_vec())),
         );
+        // And so is what was excluded.
+        excluded.extend(in_place.snapshot.root(in_place.root.name)?.excluded());
         let root = Root { excluded: &excluded, ..in_place.root.clone() };
         let in_place = &InPlace { root, ..in_place.clone() };
         let InPlace { root, .. } = in_place;

@@ -116,6 +116,7 @@ pub(crate) fn try_capture(
     let roots = [Root { name: "workspace", path: tree, excluded: &[] }];
     let capture = Capture {
         roots: &roots,
+        source: None,
         parent: None,
         label: None,
         freeze: None,

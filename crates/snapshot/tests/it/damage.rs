@@ -257,9 +257,9 @@ fn a_snapshot_that_lost_something_is_named_by_collections_and_no_hindrance_once_
     let world = world();
     fs::remove_file(&world.packs[1]).unwrap();
     let repository = on_disk(world.store.path());
-    let refused = repository.gc(Others::AreAway).unwrap_err().to_string();
-    let named = format!("snapshot {} cannot be read whole", world.second.id);
-    assert!(refused.contains(&named) && refused.contains("forget it or repair it"), "{refused}");
+    let refused = repository.gc(Others::AreAway).unwrap_err();
+    let SnapshotError::Unreadable { id, reason } = &refused else { panic!("{refused}") };
+    assert_eq!((*id, reason.contains("is not there")), (world.second.id, true), "{reason}");
     repository.forget(world.second.id).unwrap();
     assert_eq!(repository.gc(Others::MayCapture).unwrap().kept, 1);
     assert_eq!(restored(&repository, &world.first).len(), 3);

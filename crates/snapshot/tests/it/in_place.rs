@@ -449,6 +449,7 @@ fn two_trees_are_remembered_together() {
     let read = AtomicU64::new(0);
     let capture = ash_snapshot::Capture {
         roots: &roots,
+        source: None,
         parent: None,
         label: None,
         freeze: None,

@@ -135,6 +135,7 @@ fn a_worker_that_panics_keeps_nobody_waiting() {
     let roots = [Root { name: "workspace", path: tree.path(), excluded: &[] }];
     let capture = Capture {
         roots: &roots,
+        source: None,
         parent: None,
         label: None,
         freeze: None,

@@ -15,6 +15,7 @@ mod moto;
 mod objects;
 mod remote;
 mod server;
+mod sources;
 mod states;
 mod stores;
 mod trees;

@@ -14,6 +14,7 @@ pub(crate) fn counted(repository: &Repository, tree: &Path, state: &mut State) -
     let roots = [Root { name: "workspace", path: tree, excluded: &[] }];
     let capture = Capture {
         roots: &roots,
+        source: None,
         parent: None,
         label: None,
         freeze: None,
