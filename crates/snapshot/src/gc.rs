@@ -7,8 +7,9 @@
 //! `FORMAT.md` says why that is enough.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::capture::Progress;
 use crate::content::{Content, Item};
 use crate::error::{Result, SnapshotError};
 use crate::id::Id;
@@ -53,6 +54,46 @@ pub struct Collected {
     pub unreadable: u64,
 }
 
+/// How to collect.
+#[derive(Clone)]
+pub struct Collect<'a> {
+    /// Who else is there.
+    pub others: Others,
+    /// Is told after each snapshot and each pack how many were looked at; answers whether to go on.
+    pub progress: &'a (dyn Fn(Progress) -> bool + Sync),
+}
+
+/// Where the time of a collection went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CollectTook {
+    /// Looking what is in the store.
+    pub look: Duration,
+    /// Finding out what snapshots need.
+    pub reach: Duration,
+    /// Finding out which packs that is in.
+    pub weigh: Duration,
+    /// Writing packs anew.
+    pub rewrite: Duration,
+    /// Removing what is not needed.
+    pub remove: Duration,
+}
+
+/// How far a collection is.
+struct Steps<'a> {
+    progress: &'a (dyn Fn(Progress) -> bool + Sync),
+    done: u64,
+    all: u64,
+}
+
+impl Steps<'_> {
+    fn step(&mut self) -> Result<()> {
+        self.done += 1;
+        let (files, all_files) = (self.done, self.all);
+        let go_on = (self.progress)(Progress { files, all_files, ..Progress::default() });
+        if go_on { Ok(()) } else { Err(SnapshotError::Cancelled) }
+    }
+}
+
 /// Marks of packs: when the first was put, and what they are called.
 pub(crate) type Marks = BTreeMap<Id, (i64, Vec<String>)>;
 
@@ -61,7 +102,7 @@ fn milliseconds(duration: Duration) -> i64 {
 }
 
 /// Says which snapshot an error is about, and what can be done; unless it is worth trying again.
-fn unreadable(id: SnapshotId, error: SnapshotError) -> SnapshotError {
+pub(crate) fn unreadable(id: SnapshotId, error: SnapshotError) -> SnapshotError {
     if error.is_transient() {
         return error;
     }
@@ -93,71 +134,6 @@ impl Weighed {
 }
 
 impl Repository {
-    /// Forgets all snapshots of each source but the last ones; returns which. Who is alone removes them. One
-    /// whose record is damaged is no snapshot to keep, and none to forget unasked: it is named, and nothing is
-    /// forgotten.
-    pub fn keep_last(&self, count: usize, others: Others) -> Result<Vec<SnapshotId>> {
-        self.forget_all_but(count, others, &|_| true)
-    }
-
-    /// The same for one source alone: snapshots of others stay.
-    pub fn keep_last_of(
-        &self,
-        source: &str,
-        count: usize,
-        others: Others,
-    ) -> Result<Vec<SnapshotId>> {
-        self.forget_all_but(count, others, &|whose| whose == Some(source))
-    }
-
-    fn forget_all_but(
-        &self,
-        count: usize,
-        others: Others,
-        is_meant: &dyn Fn(Option<&str>) -> bool,
-    ) -> Result<Vec<SnapshotId>> {
-        let mut kept: HashMap<Option<String>, usize> = HashMap::new();
-        let mut ids = Vec::new();
-        for (id, read) in self.history()? {
-            let snapshot = read.map_err(|error| unreadable(id, error))?;
-            if !is_meant(snapshot.source.as_deref()) {
-                continue;
-            }
-            let kept = kept.entry(snapshot.source).or_default();
-            if *kept < count {
-                *kept += 1;
-            } else {
-                ids.push(id);
-            }
-        }
-        // Oldest first: whoever is stopped has kept the later ones.
-        ids.reverse();
-        let mut forgotten = Vec::new();
-        for id in ids {
-            let gone = match others {
-                Others::MayCapture => self.forget(id),
-                Others::AreAway => self.remove(id),
-            };
-            match gone {
-                Ok(()) => forgotten.push(id),
-                // By somebody else.
-                Err(SnapshotError::Missing(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(forgotten)
-    }
-
-    /// Removes a snapshot, also one whose record is damaged, for who is alone with the repository: nothing is
-    /// kept for captures that rely on it. It needs no space.
-    pub fn remove(&self, id: SnapshotId) -> Result<()> {
-        match self.snapshot(id) {
-            Err(error @ SnapshotError::Missing(_)) => Err(error),
-            Err(error) if error.is_transient() => Err(error),
-            Ok(_) | Err(_) => self.take_back(id),
-        }
-    }
-
     /// From now on no capture relies on packs that were found to be damaged: what is in them is stored again
     /// by whoever reads it. When all that is needed of them is elsewhere, collections remove them. Returns
     /// how many they are. A pack whose index cannot be read is relied on by nobody anyway.
@@ -196,8 +172,13 @@ impl Repository {
     /// Removes what no snapshot needs. Everything that a snapshot needs must be readable: if it is not,
     /// nothing is removed.
     pub fn gc(&self, others: Others) -> Result<Collected> {
+        self.collect(&Collect { others, progress: &|_| true }).map(|(collected, _)| collected)
+    }
+
+    /// The same, and tells how far it is and where the time went.
+    pub fn collect(&self, collect: &Collect<'_>) -> Result<(Collected, CollectTook)> {
         for _ in 0..ATTEMPTS {
-            if let Some(collected) = self.collect(others)? {
+            if let Some(collected) = self.try_to_collect(collect)? {
                 return Ok(collected);
             }
         }
@@ -205,7 +186,10 @@ impl Repository {
     }
 
     /// Nothing is returned if a snapshot was forgotten meanwhile.
-    fn collect(&self, others: Others) -> Result<Option<Collected>> {
+    fn try_to_collect(&self, collect: &Collect<'_>) -> Result<Option<(Collected, CollectTook)>> {
+        let Collect { others, progress } = *collect;
+        let mut took = CollectTook::default();
+        let begin = Instant::now();
         let began = self.time();
         let expires = match others {
             Others::MayCapture => began.wall.saturating_sub(milliseconds(self.grace())),
@@ -217,14 +201,24 @@ impl Repository {
         let marks = self.marks()?;
         self.refresh()?;
         let packs = self.packs()?;
-        let Some(needed) = self.reached(&ids, &forgotten, others, expires)? else {
+        let all = (ids.len() + forgotten.len() + packs.len()) as u64;
+        let mut steps = Steps { progress, done: 0, all };
+        took.look = begin.elapsed();
+        let begin = Instant::now();
+        let Some(needed) = self.reached(&ids, &forgotten, others, expires, &mut steps)? else {
             return Ok(None);
         };
+        took.reach = begin.elapsed();
+        let begin = Instant::now();
         let mut collected = Collected::default();
         let present: HashSet<Id> = packs.iter().map(|(id, _)| *id).collect();
-        let mut weighed = self.weigh(packs, &marks, &needed, &mut collected)?;
+        let mut weighed = self.weigh(packs, &marks, &needed, &mut collected, &mut steps)?;
         drop(needed);
+        took.weigh = begin.elapsed();
+        let begin = Instant::now();
         let rewritten = self.rewrite(&mut weighed, expires, &mut collected)?;
+        took.rewrite = begin.elapsed();
+        let begin = Instant::now();
 
         for (_, (_, names)) in marks.iter().filter(|(id, _)| !present.contains(id)) {
             self.remove_all(names)?;
@@ -264,7 +258,8 @@ impl Repository {
         // Somebody may be slow to write, whatever the grace period is.
         let age = if others == Others::AreAway { Duration::ZERO } else { Self::GRACE };
         self.objects().clear(age).map_err(SnapshotError::store("clear", "what was left"))?;
-        Ok(Some(collected))
+        took.remove = begin.elapsed();
+        Ok(Some((collected, took)))
     }
 
     /// The chunks that snapshots need, forgotten ones included. Nothing is returned if one was forgotten
@@ -275,6 +270,7 @@ impl Repository {
         forgotten: &[Forgotten],
         others: Others,
         expires: i64,
+        steps: &mut Steps<'_>,
     ) -> Result<Option<HashSet<Id>>> {
         let mut reached = Reached {
             chunks: Chunks::of(self),
@@ -289,8 +285,10 @@ impl Repository {
                 Err(error) => Err(error),
             };
             read.map_err(|error| unreadable(*id, error))?;
+            steps.step()?;
         }
         for Forgotten { id, name, at } in forgotten {
+            steps.step()?;
             if others == Others::AreAway {
                 continue;
             }
@@ -317,10 +315,12 @@ impl Repository {
         marks: &Marks,
         needed: &HashSet<Id>,
         collected: &mut Collected,
+        steps: &mut Steps<'_>,
     ) -> Result<Vec<Weighed>> {
         let mut weighed = Vec::with_capacity(packs.len());
         let mut best: HashMap<Id, (i64, Id)> = HashMap::new();
         for (id, listed) in packs {
+            steps.step()?;
             // What is only nearby is no reason to remove anything.
             let frames = match Self::index_in(self.store(), id, listed.size) {
                 Ok(frames) => frames,

@@ -10,11 +10,13 @@
 //! | `cut`, `content`, `tree` | from files and directories to chunks |
 //! | `scan`, `state` | what is there, and what of it is as it was |
 //! | [`capture`](Capture) | from directories to a snapshot |
+//! | [`caches`] | what of a home is not worth capturing |
 //! | [`restore`](Restore) | and back |
 //! | [`verify`](Verify) | whether everything can be read back |
-//! | [`gc`](Repository::gc), `rewrite` | removes what no snapshot needs |
+//! | [`gc`](Repository::gc), `keep`, `rewrite` | removes what no snapshot needs |
 //! | `show` | what is in a tree, and how two of them differ |
 
+mod caches;
 mod capture;
 mod codec;
 mod content;
@@ -27,6 +29,7 @@ mod gc;
 #[cfg(test)]
 mod hostile;
 mod id;
+mod keep;
 pub mod objects;
 mod pack;
 #[cfg(test)]
@@ -44,17 +47,20 @@ mod tree;
 mod verify;
 mod writer;
 
+pub use caches::caches;
 pub use capture::{Capture, Captured, Freeze, Progress, Root, Took};
 pub use content::Content;
 pub use error::{Malformed, Result, SnapshotError};
-pub use gc::{Collected, Others};
+pub use gc::{Collect, CollectTook, Collected, Others};
 pub use id::{ChunkKind, Id};
 pub use repository::Repository;
-pub use restore::{Damaged, Effect, InPlace, Mended, Mending, Restore, Restored, Trust};
+pub use restore::{
+    Damaged, Effect, InPlace, MendTook, Mended, Mending, Restore, RestoreTook, Restored, Trust,
+};
 pub use scan::Skipped;
 pub use show::{Change, Difference};
 pub use snapshot::{MAX_EXCLUDED, MAX_SOURCE, Snapshot, SnapshotId, Tree};
 pub use state::State;
 pub use text::source_of;
 pub use tree::{Entry, Kind, Modified};
-pub use verify::{DamagedSnapshot, Verified, Verify};
+pub use verify::{DamagedSnapshot, Verified, Verify, VerifyTook};

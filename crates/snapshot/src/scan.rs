@@ -14,6 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::restore::is_aside;
 use crate::show::join;
 use crate::state::{ASKED, KnownKind, KnownTree, Stamp};
 
@@ -102,6 +103,7 @@ struct Scan<'a> {
     root: BorrowedFd<'a>,
     known: &'a KnownTree,
     excluded: &'a [Vec<u8>],
+    asides: Asides,
     shared: Mutex<Shared>,
     more: Condvar,
 }
@@ -116,19 +118,30 @@ struct Shared {
     failed: Option<(Vec<u8>, io::Error)>,
 }
 
+/// What becomes of directories that restores leave behind when they are killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asides {
+    /// They are seen like all others, and can be removed.
+    Seen,
+    /// They are passed over: nobody wants to keep them.
+    PassedOver,
+}
+
 /// Scans a tree. What has these paths from the root is left out. An error comes with the path of the
 /// directory that could not be read.
 pub(crate) fn scan(
     root: BorrowedFd<'_>,
     known: &KnownTree,
     excluded: &[Vec<u8>],
+    asides: Asides,
     threads: usize,
 ) -> Result<Scanned, (Vec<u8>, io::Error)> {
     let mut shared = Shared::default();
     let first = (!known.directories.is_empty()).then_some(0);
     shared.found.directories.push(unseen(Vec::new(), first));
     shared.waiting.push(0);
-    let scan = Scan { root, known, excluded, shared: Mutex::new(shared), more: Condvar::new() };
+    let (shared, more) = (Mutex::new(shared), Condvar::new());
+    let scan = Scan { root, known, excluded, asides, shared, more };
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| scan.work());
@@ -243,6 +256,9 @@ impl Scan<'_> {
             }
             if self.is_excluded(path, name) {
                 left.push(join(path, name.to_bytes()));
+                continue;
+            }
+            if self.asides == Asides::PassedOver && is_aside(name.to_bytes()) {
                 continue;
             }
             match look_at(opened.as_fd(), name) {

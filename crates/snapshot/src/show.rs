@@ -15,6 +15,10 @@ pub struct Change {
     pub path: Vec<u8>,
     /// What was there, and what is.
     pub what: Difference,
+    /// How many bytes were there, if anything was. Those of a hard link are those of the file that it leads to.
+    pub size_before: Option<u64>,
+    /// How many bytes are there, if anything is.
+    pub size_after: Option<u64>,
 }
 
 /// What differs. The times of files and directories alone are no difference.
@@ -54,8 +58,8 @@ impl Entry {
     }
 }
 
-/// Directories that are still to be compared: their path, and what was and is there.
-type Pair = (Vec<u8>, Content, Content);
+/// Entries of a directory, by name.
+type Entries = std::iter::Peekable<std::vec::IntoIter<Entry>>;
 
 impl Repository {
     /// The entry at a path of a tree.
@@ -122,63 +126,156 @@ impl Repository {
         after: Option<&Tree>,
         max_entries: u64,
     ) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        self.each_change(before, after, max_entries, &mut |change| {
+            changes.push(change);
+            Ok(())
+        })?;
+        Ok(changes)
+    }
+
+    /// Calls `each` with what differs, as it is found: no more is held in memory than the directories on the
+    /// way.
+    pub fn each_change(
+        &self,
+        before: Option<&Tree>,
+        after: Option<&Tree>,
+        max_entries: u64,
+        each: &mut dyn FnMut(Change) -> Result<()>,
+    ) -> Result<()> {
         self.refresh()?;
         let root = |tree: Option<&Tree>| tree.map_or(Content::EMPTY, |tree| tree.tree);
         let mut chunks = Chunks::of(self);
-        let mut changes = Vec::new();
         let mut left = max_entries;
-        let mut waiting: Vec<Pair> = vec![(Vec::new(), root(before), root(after))];
-        while let Some((path, before, after)) = waiting.pop() {
-            if before == after {
-                continue;
-            }
-            let mut read = |content: Content| -> Result<Vec<Entry>> {
-                let entries = chunks.directory(content, left)?;
-                left -= entries.len() as u64;
-                Ok(entries)
-            };
-            let (before, after) = (read(before)?, read(after)?);
-            compare(&path, before, after, &mut changes, &mut waiting);
-        }
-        let parts = |path: &[u8]| -> Vec<Vec<u8>> {
-            path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect()
+        let mut read = |content: Content| -> Result<Entries> {
+            let entries = chunks.directory(content, left)?;
+            left -= entries.len() as u64;
+            Ok(entries.into_iter().peekable())
         };
-        changes.sort_by_cached_key(|change| parts(&change.path));
-        Ok(changes)
+        let (was, is) = (root(before), root(after));
+        if was == is {
+            return Ok(());
+        }
+        let (mut links_before, mut links_after) = (Links::of(self, before), Links::of(self, after));
+        let mut above = vec![Both { path: Vec::new(), before: read(was)?, after: read(is)? }];
+        while let Some(both) = above.last_mut() {
+            let Some((was, is)) = both.next() else {
+                above.pop();
+                continue;
+            };
+            let Some(name) = was.as_ref().or(is.as_ref()).map(|entry| &entry.name) else {
+                continue;
+            };
+            let path = join(&both.path, name);
+            let content = |entry: &Option<Entry>| {
+                entry.as_ref().and_then(Entry::directory).unwrap_or(Content::EMPTY)
+            };
+            let (below_before, below_after) = (content(&was), content(&is));
+            let mut sizes = |was: Option<&Entry>, is: Option<&Entry>| -> Result<_> {
+                let was = was.map(|was| links_before.size(was)).transpose()?;
+                Ok((was, is.map(|is| links_after.size(is)).transpose()?))
+            };
+            let what = match (was, is) {
+                (Some(was), Some(is)) if was.differs(&is) => Some(Difference::Modified(was, is)),
+                (Some(was), None) => Some(Difference::Removed(was)),
+                (None, Some(is)) => Some(Difference::Added(is)),
+                (Some(_), Some(_)) | (None, None) => None,
+            };
+            if let Some(what) = what {
+                let (size_before, size_after) = match &what {
+                    Difference::Added(is) => sizes(None, Some(is))?,
+                    Difference::Removed(was) => sizes(Some(was), None)?,
+                    Difference::Modified(was, is) => sizes(Some(was), Some(is))?,
+                };
+                each(Change { path: path.clone(), what, size_before, size_after })?;
+            }
+            if below_before != below_after {
+                let (before, after) = (read(below_before)?, read(below_after)?);
+                above.push(Both { path, before, after });
+            }
+        }
+        Ok(())
     }
 }
 
-/// Compares the entries of two directories, both by name.
-fn compare(
-    path: &[u8],
-    before: Vec<Entry>,
-    after: Vec<Entry>,
-    changes: &mut Vec<Change>,
-    waiting: &mut Vec<Pair>,
-) {
-    let (mut before, mut after) = (before.into_iter().peekable(), after.into_iter().peekable());
-    loop {
-        let order = match (before.peek(), after.peek()) {
+/// The entries of two directories of a path, both by name.
+struct Both {
+    path: Vec<u8>,
+    before: Entries,
+    after: Entries,
+}
+
+impl Both {
+    /// What was and is at the next name.
+    fn next(&mut self) -> Option<(Option<Entry>, Option<Entry>)> {
+        let order = match (self.before.peek(), self.after.peek()) {
             (Some(one), Some(other)) => one.name.cmp(&other.name),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (None, None) => return,
+            (None, None) => return None,
         };
-        let was = if order == Ordering::Greater { None } else { before.next() };
-        let is = if order == Ordering::Less { None } else { after.next() };
-        let Some(name) = was.as_ref().or(is.as_ref()).map(|entry| &entry.name) else { return };
-        let below = join(path, name);
-        let content = |entry: &Option<Entry>| {
-            entry.as_ref().and_then(Entry::directory).unwrap_or(Content::EMPTY)
+        let was = if order == Ordering::Greater { None } else { self.before.next() };
+        let is = if order == Ordering::Less { None } else { self.after.next() };
+        Some((was, is))
+    }
+}
+
+/// How many directories are remembered in which hard links were looked up.
+const KEPT_DIRECTORIES: usize = 64;
+
+/// Looks up how large the files are that hard links of a tree lead to. They lead to neighbors mostly, so some
+/// directories are remembered, each with its path.
+pub(crate) struct Links<'a> {
+    chunks: Chunks<'a>,
+    tree: Option<&'a Tree>,
+    kept: Vec<(Vec<u8>, Vec<Entry>)>,
+}
+
+impl<'a> Links<'a> {
+    pub(crate) fn of(repository: &'a Repository, tree: Option<&'a Tree>) -> Self {
+        Self { chunks: Chunks::of(repository), tree, kept: Vec::new() }
+    }
+
+    /// How many bytes there are at an entry. A link that leads to nothing, or to what cannot be read, has none.
+    fn size(&mut self, entry: &Entry) -> Result<u64> {
+        let Kind::HardLink(target) = &entry.kind else { return Ok(entry.size()) };
+        let (above, name) = match target.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => (&target[..at], &target[at + 1..]),
+            None => (&target[..0], &target[..]),
         };
-        waiting.push((below.clone(), content(&was), content(&is)));
-        let what = match (was, is) {
-            (Some(was), Some(is)) if was.differs(&is) => Difference::Modified(was, is),
-            (Some(was), None) => Difference::Removed(was),
-            (None, Some(is)) => Difference::Added(is),
-            (Some(_), Some(_)) | (None, None) => continue,
-        };
-        changes.push(Change { path: below, what });
+        match self.directory(above) {
+            Ok(entries) => {
+                let found = entries.iter().find(|entry| entry.name == name);
+                Ok(found.map_or(0, Entry::size))
+            }
+            Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn directory(&mut self, path: &[u8]) -> Result<&[Entry]> {
+        if let Some(at) = self.kept.iter().position(|(kept, _)| kept == path) {
+            let found = self.kept.remove(at);
+            self.kept.push(found);
+        } else {
+            let entries = self.read(path)?;
+            if self.kept.len() >= KEPT_DIRECTORIES {
+                self.kept.remove(0);
+            }
+            self.kept.push((path.to_owned(), entries));
+        }
+        Ok(self.kept.last().map_or(&[], |(_, entries)| entries))
+    }
+
+    fn read(&mut self, path: &[u8]) -> Result<Vec<Entry>> {
+        let mut at = self.tree.map_or(Content::EMPTY, |tree| tree.tree);
+        for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+            let entries = self.chunks.directory(at, u64::MAX)?;
+            let found = entries.iter().find(|entry| entry.name == part);
+            let missing = || SnapshotError::Missing(String::from_utf8_lossy(path).into_owned());
+            at = found.and_then(Entry::directory).ok_or_else(missing)?;
+        }
+        self.chunks.directory(at, u64::MAX)
     }
 }
 

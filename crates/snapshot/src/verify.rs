@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::capture::Progress;
 use crate::content::{Content, Item};
@@ -41,6 +42,19 @@ pub struct Verified {
     pub damaged_packs: Vec<(String, String)>,
     /// Snapshots that cannot be restored as a whole.
     pub damaged: Vec<DamagedSnapshot>,
+    /// Where the time went.
+    pub took: VerifyTook,
+}
+
+/// Where the time of a verification went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyTook {
+    /// Looking what is in the store.
+    pub look: Duration,
+    /// Reading packs, and comparing every chunk with its name.
+    pub packs: Duration,
+    /// Looking what snapshots need.
+    pub snapshots: Duration,
 }
 
 /// A snapshot that cannot be restored as a whole.
@@ -48,7 +62,7 @@ pub struct Verified {
 pub struct DamagedSnapshot {
     /// Which.
     pub id: SnapshotId,
-    /// Why none of it can be read, if that is so.
+    /// Why none of it can be read, or was looked at, if that is so.
     pub record: Option<String>,
     /// The name of a root and a path in it: a file, or a directory whose entries cannot be read. The root itself
     /// has an empty path.
@@ -84,10 +98,15 @@ impl Repository {
     /// nobody knows then what is damaged.
     pub fn verify(&self, verify: &Verify<'_>) -> Result<Verified> {
         // Snapshots first: what they need was there before them.
+        let begin = Instant::now();
         let ids = self.snapshots()?;
         self.refresh()?;
         let listed = self.packs()?;
+        let mut took = VerifyTook { look: begin.elapsed(), ..VerifyTook::default() };
+        let begin = Instant::now();
         let packs = self.read_packs(&listed, verify)?;
+        took.packs = begin.elapsed();
+        let begin = Instant::now();
         let mut verified = Verified {
             packs: listed.len() as u64,
             bytes: listed.iter().map(|(_, listed)| listed.size).sum(),
@@ -95,6 +114,7 @@ impl Repository {
             snapshots: 0,
             damaged_packs: packs.damaged,
             damaged: Vec::new(),
+            took,
         };
         let mut looking = Looking {
             chunks: Chunks::of(self),
@@ -103,8 +123,10 @@ impl Repository {
             whole_directories: HashSet::new(),
         };
         for id in ids {
-            let (record, paths) = match self.snapshot(id) {
-                Ok(snapshot) => (None, looking.snapshot(&snapshot, verify.max_entries)?),
+            let read = self.snapshot(id);
+            let found = read.and_then(|snapshot| looking.snapshot(&snapshot, verify.max_entries));
+            let (record, paths) = match found {
+                Ok(paths) => (None, paths),
                 // Forgotten meanwhile.
                 Err(SnapshotError::Missing(_)) => continue,
                 Err(error) if error.is_transient() => return Err(error),
@@ -116,6 +138,7 @@ impl Repository {
             }
         }
         verified.damaged_packs.sort();
+        verified.took.snapshots = begin.elapsed();
         Ok(verified)
     }
 
@@ -146,7 +169,8 @@ impl Repository {
             stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             next.store(listed.len(), Ordering::Relaxed);
         };
-        let all = listed.len() as u64;
+        let all_files = listed.len() as u64;
+        let all_bytes = listed.iter().map(|(_, listed)| listed.size).sum();
         let work = || {
             while let Some((id, listed)) = listed.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut whole = Vec::new();
@@ -163,8 +187,9 @@ impl Repository {
                 }
                 let progress = Progress {
                     files: done.fetch_add(1, Ordering::Relaxed) + 1,
-                    all_files: all,
+                    all_files,
                     bytes: bytes.fetch_add(listed.size, Ordering::Relaxed) + listed.size,
+                    all_bytes,
                 };
                 if !(verify.progress)(progress) {
                     return stop(SnapshotError::Cancelled);

@@ -25,7 +25,7 @@ use crate::error::{Result, SnapshotError};
 use crate::file;
 use crate::id::Id;
 use crate::repository::Repository;
-use crate::scan::{self, Scanned, Skipped};
+use crate::scan::{self, Asides, Scanned, Skipped};
 use crate::snapshot::{MAX_RECORD, MAX_SOURCE, MAX_UNSTABLE, Snapshot, SnapshotId, Tree, escaped};
 use crate::state::{KnownRoot, KnownTree, State};
 use crate::tree::Modified;
@@ -89,6 +89,8 @@ pub struct Progress {
     pub all_files: u64,
     /// Bytes of them.
     pub bytes: u64,
+    /// Of so many; 0 if that is not known.
+    pub all_bytes: u64,
 }
 
 /// What came of a capture.
@@ -297,7 +299,8 @@ fn open<'a>(
     let stamp = file::stamp_of(directory.as_fd());
     let stamp = stamp.map_err(SnapshotError::tree("look at", root.path))?;
     let (mode, modified) = (stamp.permissions(), stamp.modified);
-    let scanned = scan::scan(directory.as_fd(), known, root.excluded, threads.max(1));
+    let scanned =
+        scan::scan(directory.as_fd(), known, root.excluded, Asides::PassedOver, threads.max(1));
     let scanned = scanned.map_err(|(path, error)| {
         SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
     })?;

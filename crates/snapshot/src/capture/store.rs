@@ -77,12 +77,17 @@ pub(crate) fn store(
     stored
 }
 
+fn size_of(open: &OpenRoot<'_>, read: &ToRead) -> u64 {
+    open.scanned.directories[read.directory].entries[read.entry].stamp.size
+}
+
 /// Files that are being stored.
 struct Files<'a, 'w> {
     writer: &'w Writer<'a>,
     capture: &'w Capture<'w>,
     open: &'w OpenRoot<'w>,
     all: u64,
+    all_bytes: u64,
     files: AtomicU64,
     bytes: AtomicU64,
     stopped: AtomicBool,
@@ -111,11 +116,13 @@ impl<'a, 'w> Files<'a, 'w> {
         open: &'w OpenRoot<'w>,
         reads: &[ToRead],
     ) -> Self {
+        let size = |read: &ToRead| size_of(open, read);
         Self {
             writer,
             capture,
             open,
             all: reads.len() as u64,
+            all_bytes: reads.iter().map(size).fold(0, u64::saturating_add),
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
@@ -123,7 +130,7 @@ impl<'a, 'w> Files<'a, 'w> {
     }
 
     fn size(&self, read: &ToRead) -> u64 {
-        self.open.scanned.directories[read.directory].entries[read.entry].stamp.size
+        size_of(self.open, read)
     }
 
     fn store(&self, reads: Vec<ToRead>) -> Result<Outcomes> {
@@ -336,7 +343,8 @@ impl<'a, 'w> Files<'a, 'w> {
     fn count(&self, files: u64, bytes: u64) -> Result<()> {
         let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if (self.capture.progress)(Progress { files, all_files: self.all, bytes }) {
+        let (all_files, all_bytes) = (self.all, self.all_bytes);
+        if (self.capture.progress)(Progress { files, all_files, bytes, all_bytes }) {
             return Ok(());
         }
         Err(SnapshotError::Cancelled)

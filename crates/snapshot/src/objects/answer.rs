@@ -223,6 +223,22 @@ struct Failed {
 
 impl StdError for Failed {}
 
+/// Whether an object could not be had because there is no such bucket.
+pub fn is_missing_bucket(error: &io::Error) -> bool {
+    let failed = error.get_ref().and_then(|inner| inner.downcast_ref::<Failed>());
+    failed.is_some_and(|failed| match &failed.failure {
+        Failure::Refused(answered) => answered.code == "NoSuchBucket",
+        Failure::NotFound
+        | Failure::Exists
+        | Failure::Busy(_)
+        | Failure::Stalled(_)
+        | Failure::Cut(_)
+        | Failure::Length { .. }
+        | Failure::TooLong(_)
+        | Failure::Other(_) => false,
+    })
+}
+
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.object)?;
@@ -281,6 +297,8 @@ mod test {
         let error = answered(404, "NoSuchBucket").of("s3://none/format", 1, "");
         assert_eq!(error.kind(), io::ErrorKind::Other);
         assert!(error.to_string().contains("no such bucket"), "{error}");
+        assert!(is_missing_bucket(&error));
+        assert!(!is_missing_bucket(&answered(403, "").of("s3://none/format", 1, "")));
     }
 
     #[test]

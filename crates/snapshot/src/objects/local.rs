@@ -78,7 +78,7 @@ impl Objects for LocalObjects {
     }
 
     fn get(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
-        let file = File::open(self.path(name)?)?;
+        let file = open(&self.path(name)?)?;
         let size = file.metadata()?.len();
         if size > most {
             return Err(too_long(name, most));
@@ -89,11 +89,11 @@ impl Objects for LocalObjects {
     }
 
     fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Vec<u8>> {
-        read_range(&File::open(self.path(name)?)?, offset, length)
+        read_range(&open(&self.path(name)?)?, offset, length)
     }
 
     fn get_end(&self, name: &str, length: u64) -> io::Result<(Vec<u8>, u64)> {
-        let file = File::open(self.path(name)?)?;
+        let file = open(&self.path(name)?)?;
         let size = file.metadata()?.len();
         let length = length.min(size);
         Ok((read_range(&file, size - length, length)?, size))
@@ -161,6 +161,16 @@ impl Drop for Aside<'_> {
         // What cannot be removed now is cleared later.
         let _left_behind = remove(&self.path);
     }
+}
+
+/// Opens an object. What is put into a store by others, such as a named pipe, must not make us wait.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no file"));
+    }
+    Ok(file)
 }
 
 fn read_range(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {

@@ -14,7 +14,7 @@ mod remote;
 use std::io;
 use std::time::Duration;
 
-pub use answer::is_transient;
+pub use answer::{is_missing_bucket, is_transient};
 pub use cached::CachedObjects;
 pub use local::LocalObjects;
 pub use memory::MemoryObjects;

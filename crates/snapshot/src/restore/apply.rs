@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::in_place::{InPlace, Target};
 use super::make::{Making, give, settle, split, times};
+use super::place::ASIDE;
 use super::plan::{Changes, Meta, ToMake};
 use super::remove::remove_tree;
 use super::{Damaged, Restore};
@@ -118,7 +119,7 @@ impl<'a> Applying<'a> {
 
     fn step(&self, steps: usize) -> Result<()> {
         let files = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        let progress = Progress { files, all_files: steps as u64, bytes: 0 };
+        let progress = Progress { files, all_files: steps as u64, ..Progress::default() };
         if (self.in_place.progress)(progress) { Ok(()) } else { Err(SnapshotError::Cancelled) }
     }
 
@@ -250,7 +251,7 @@ struct Aside<'a> {
 
 impl<'a> Aside<'a> {
     fn make(applying: &'a Applying<'a>) -> Result<Self> {
-        let name = format!(".ash-restore-{}", uuid::Uuid::now_v7()).into_bytes();
+        let name = format!("{ASIDE}{}", uuid::Uuid::now_v7()).into_bytes();
         let root = applying.root();
         let make = || -> io::Result<OwnedFd> {
             if is_locked(applying.target) {

@@ -80,6 +80,7 @@ pub(super) fn decide(
                 files: done.fetch_add(1, Ordering::Relaxed) + 1,
                 all_files: doubts.len() as u64,
                 bytes: read.fetch_add(bytes, Ordering::Relaxed) + bytes,
+                all_bytes: 0,
             };
             if !(in_place.progress)(progress) {
                 return Err(SnapshotError::Cancelled);

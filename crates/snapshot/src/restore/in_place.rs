@@ -14,6 +14,7 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -24,7 +25,7 @@ use crate::capture::{Progress, Root, path_of};
 use crate::error::{Result, SnapshotError};
 use crate::file;
 use crate::repository::Repository;
-use crate::scan::{self, Scanned};
+use crate::scan::{self, Asides, Scanned};
 use crate::snapshot::Snapshot;
 use crate::state::{KnownTree, State};
 use crate::tree::Modified;
@@ -96,6 +97,21 @@ pub struct Mended {
     /// What is remembered of the tree as it is now. A capture that it is handed to reads only what
     /// changes from now on, and what was left by its looks alone.
     pub state: State,
+    /// Where the time went.
+    pub took: MendTook,
+}
+
+/// Where the time of a restore in place went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MendTook {
+    /// Looking what is in the store, and in the directory.
+    pub scan: Duration,
+    /// Comparing the two.
+    pub compare: Duration,
+    /// Writing what differs, putting it in place, and making it durable.
+    pub write: Duration,
+    /// Looking at what is there now, to remember it.
+    pub look: Duration,
 }
 
 /// What was done at a path.
@@ -137,6 +153,7 @@ impl Repository {
         let InPlace { root, .. } = in_place;
         let tree = in_place.snapshot.root(root.name)?;
         let target = Target::open(root)?;
+        let begin = Instant::now();
         self.refresh()?;
         let nothing = KnownTree::default();
         let known = match in_place.trust {
@@ -144,17 +161,24 @@ impl Repository {
             Trust::Bytes => &nothing,
         };
         let scanned = look(in_place, &target, known)?;
+        let scan = begin.elapsed();
+        let begin = Instant::now();
         let comparing = Comparing::of(self, in_place, tree, &target, &scanned, known);
         let (plan, mut mended) = comparing.plan()?;
+        mended.took = MendTook { scan, compare: begin.elapsed(), ..MendTook::default() };
         match in_place.effect {
             Effect::Report => mended.state = remembered.clone(),
             Effect::Write => {
+                let begin = Instant::now();
                 let doubtful = Applying::of(self, in_place, tree, &target).apply(plan)?;
+                mended.took.write = begin.elapsed();
+                let begin = Instant::now();
                 let began = crate::capture::realtime();
                 let after = look(in_place, &target, &nothing)?;
                 let known = known::after(self, in_place, tree, &after, &doubtful, began)?;
                 let root = (root.name.to_owned(), target.path);
                 mended.state = State::of(in_place.snapshot.id, root, known);
+                mended.took.look = begin.elapsed();
             }
         }
         Ok(mended)
@@ -177,7 +201,8 @@ impl Target {
 /// Looks at everything in the directory.
 fn look(in_place: &InPlace<'_>, target: &Target, known: &KnownTree) -> Result<Scanned> {
     let InPlace { root, threads, .. } = in_place;
-    let scanned = scan::scan(target.directory.as_fd(), known, root.excluded, (*threads).max(1));
+    let scanned =
+        scan::scan(target.directory.as_fd(), known, root.excluded, Asides::Seen, (*threads).max(1));
     let scanned = scanned.map_err(|(path, error)| {
         SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
     })?;

@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown, fsetxattr,
@@ -36,8 +37,11 @@ pub(super) const ALONE: &str = "it";
 #[derive(Default)]
 struct Done {
     all_files: u64,
+    all_bytes: u64,
     files: AtomicU64,
     bytes: AtomicU64,
+    /// How many bytes the files have that are whole, holes included.
+    sizes: AtomicU64,
     left_out: AtomicU64,
 }
 
@@ -67,8 +71,12 @@ impl<'a> Making<'a> {
 
     /// Makes everything that is in a directory.
     pub(super) fn all(&self, content: Content) -> Result<Restored> {
+        let begin = Instant::now();
         let plan = self.directories(content)?;
-        self.make(&plan)
+        let trees = begin.elapsed();
+        let mut restored = self.make(&plan)?;
+        restored.took.trees = trees;
+        Ok(restored)
     }
 
     /// Makes one thing that is no directory, as [`ALONE`].
@@ -99,9 +107,13 @@ impl<'a> Making<'a> {
     }
 
     fn make(&self, plan: &Plan) -> Result<Restored> {
-        let restored = self.files(&plan.files)?;
+        let begin = Instant::now();
+        let mut restored = self.files(&plan.files)?;
+        restored.took.files = begin.elapsed();
+        let begin = Instant::now();
         self.links(plan)?;
         self.settle(&plan.directories)?;
+        restored.took.finish = begin.elapsed();
         let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
         let mut left_out = std::mem::take(&mut *left_out);
         left_out.sort();
@@ -243,23 +255,30 @@ impl<'a> Making<'a> {
 
     /// Small ones several at a time, large ones one after the other.
     fn each_file(&self, files: &[ToMake]) -> Result<Restored> {
-        let done = Done { all_files: files.len() as u64, ..Done::default() };
+        let all_bytes = files.iter().map(|file| file.content.size).fold(0, u64::saturating_add);
+        let done = Done { all_files: files.len() as u64, all_bytes, ..Done::default() };
         let (large, small): (Vec<&ToMake>, Vec<&ToMake>) =
             files.iter().partition(|file| is_large(file.content));
         self.small_files(&small, &done)?;
         for file in large {
-            let tell = |bytes| self.tell(&done, 0, bytes);
+            let told = AtomicU64::new(0);
+            let tell = |bytes| {
+                told.fetch_add(bytes, Ordering::Relaxed);
+                self.tell(&done, 0, bytes)
+            };
             let made = self.create(file, &mut None);
             let made = made.and_then(|made| {
                 self.large(file, &made, &tell)?;
                 self.finish(file, &made)
             });
-            self.note(file, made, &done)?;
+            // Its holes are done too.
+            let rest = file.content.size.saturating_sub(told.into_inner());
+            self.note(file, made, &done, rest)?;
         }
         Ok(Restored {
             files: done.files.into_inner() - done.left_out.into_inner(),
-            bytes: done.bytes.into_inner(),
-            left_out: Vec::new(),
+            bytes: done.sizes.into_inner(),
+            ..Restored::default()
         })
     }
 
@@ -277,7 +296,7 @@ impl<'a> Making<'a> {
                 }
                 for file in run {
                     let made = self.file(file, &mut chunks, &mut last);
-                    self.note(file, made, done)?;
+                    self.note(file, made, done, file.content.size)?;
                 }
             }
         };
@@ -297,16 +316,20 @@ impl<'a> Making<'a> {
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    /// Takes note of what came of a file. One that is damaged is removed, if it is to be left out.
-    fn note(&self, file: &ToMake, made: Result<()>, done: &Done) -> Result<()> {
-        let mut size = if is_large(file.content) { 0 } else { file.content.size };
-        if let Err(error) = made {
-            self.leave_out(&file.path, error)?;
-            self.remove(&file.path).map_err(self.failed("remove", &file.path))?;
-            done.left_out.fetch_add(1, Ordering::Relaxed);
-            size = 0;
+    /// Takes note of what came of a file, and of its bytes that were not told yet. One that is damaged is
+    /// removed, if it is to be left out.
+    fn note(&self, file: &ToMake, made: Result<()>, done: &Done, rest: u64) -> Result<()> {
+        match made {
+            Ok(()) => {
+                done.sizes.fetch_add(file.content.size, Ordering::Relaxed);
+            }
+            Err(error) => {
+                self.leave_out(&file.path, error)?;
+                self.remove(&file.path).map_err(self.failed("remove", &file.path))?;
+                done.left_out.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        self.tell(done, 1, size)
+        self.tell(done, 1, rest)
     }
 
     /// Says how far it is.
@@ -316,6 +339,7 @@ impl<'a> Making<'a> {
             files: done.files.fetch_add(files, Ordering::Relaxed) + files,
             all_files: done.all_files,
             bytes: done.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes,
+            all_bytes: done.all_bytes,
         };
         if (self.restore.progress)(progress) { Ok(()) } else { Err(SnapshotError::Cancelled) }
     }

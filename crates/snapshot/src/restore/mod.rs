@@ -12,17 +12,15 @@ mod in_place;
 mod known;
 mod large;
 mod make;
+mod place;
 mod plan;
 mod remove;
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::{Mode, OFlags, RenameFlags, renameat_with, syncfs};
+use std::fs;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::capture::Progress;
 use crate::content::Content;
@@ -31,8 +29,10 @@ use crate::repository::Repository;
 use crate::snapshot::Tree;
 use crate::tree::{Entry, Kind};
 
-pub use in_place::{Effect, InPlace, Mended, Mending, Trust};
-use make::{Making, settle};
+pub use in_place::{Effect, InPlace, MendTook, Mended, Mending, Trust};
+use make::Making;
+use place::Place;
+pub(crate) use place::is_aside;
 use plan::Meta;
 
 /// What to restore, and where.
@@ -77,6 +77,23 @@ pub struct Restored {
     /// Paths that were left out because they, or all that is in them, are damaged; a directory that is
     /// named is there and empty.
     pub left_out: Vec<Vec<u8>>,
+    /// Where the time went.
+    pub took: RestoreTook,
+}
+
+/// Where the time of a restore went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoreTook {
+    /// Looking what is in the store.
+    pub look: Duration,
+    /// Reading and making directories.
+    pub trees: Duration,
+    /// Writing files.
+    pub files: Duration,
+    /// Making hard links, and giving directories their modes and times.
+    pub finish: Duration,
+    /// Making it durable, and giving it its name.
+    pub sync: Duration,
 }
 
 impl Repository {
@@ -91,7 +108,15 @@ impl Repository {
             (Some(above), Some(name)) => (above, name),
             (None, _) | (_, None) => return Err(SnapshotError::Exists(target.to_owned())),
         };
+        let begin = Instant::now();
         self.refresh()?;
+        let look = begin.elapsed();
+        let mut restored = self.restore_at(restore, above, name)?;
+        restored.took.look = look;
+        Ok(restored)
+    }
+
+    fn restore_at(&self, restore: &Restore<'_>, above: &Path, name: &OsStr) -> Result<Restored> {
         if restore.path.is_empty() {
             let Tree { tree, mode, modified, .. } = *restore.tree;
             let meta = Meta { mode, modified, attributes: Vec::new() };
@@ -103,10 +128,12 @@ impl Repository {
         match kind {
             Kind::Directory(content) => self.directory(restore, content, &meta, above, name),
             Kind::File(_) | Kind::Symlink(_) | Kind::HardLink(_) => {
-                let place = Place::make(above)?;
+                let place = Place::make(above, name)?;
                 let making = Making::of(self, restore, place.directory.as_fd());
-                let restored = making.alone(entry)?;
+                let mut restored = making.alone(entry)?;
+                let begin = Instant::now();
                 place.appear_alone(name, restore)?;
+                restored.took.sync = begin.elapsed();
                 Ok(restored)
             }
         }
@@ -120,76 +147,12 @@ impl Repository {
         above: &Path,
         name: &OsStr,
     ) -> Result<Restored> {
-        let place = Place::make(above)?;
+        let place = Place::make(above, name)?;
         let making = Making::of(self, restore, place.directory.as_fd());
-        let restored = making.all(content)?;
+        let mut restored = making.all(content)?;
+        let begin = Instant::now();
         place.appear(name, restore, root)?;
+        restored.took.sync = begin.elapsed();
         Ok(restored)
-    }
-}
-
-/// A directory that is not where it should be yet. Dropped, it is gone.
-struct Place {
-    above: PathBuf,
-    path: PathBuf,
-    directory: OwnedFd,
-    appeared: bool,
-}
-
-impl Place {
-    fn make(above: &Path) -> Result<Self> {
-        let path = above.join(format!(".ash-restore-{}", uuid::Uuid::now_v7()));
-        let failed = |attempted| SnapshotError::tree(attempted, path.clone());
-        fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed("make"))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&path, flags, Mode::empty());
-        let directory = opened.map_err(|error| failed("open")(error.into()))?;
-        Ok(Self { above: above.to_owned(), path, directory, appeared: false })
-    }
-
-    /// Gives it its name, now that everything is in it.
-    fn appear(mut self, name: &OsStr, restore: &Restore<'_>, root: &Meta) -> Result<()> {
-        let failed = |attempted| SnapshotError::tree(attempted, restore.target);
-        let done = || -> io::Result<()> {
-            settle(self.directory.as_fd(), root, restore.owner)?;
-            Ok(syncfs(&self.directory)?)
-        };
-        done().map_err(failed("finish"))?;
-        let above = File::open(&self.above).map_err(failed("open the directory above"))?;
-        let from = self.path.file_name().unwrap_or_default();
-        self.appeared = name_it(above.as_fd(), from, &above, name, restore)?;
-        above.sync_all().map_err(failed("sync the directory above"))
-    }
-
-    /// Gives the one thing that is in it its name. The directory is gone then.
-    fn appear_alone(self, name: &OsStr, restore: &Restore<'_>) -> Result<()> {
-        let failed = |attempted| SnapshotError::tree(attempted, restore.target);
-        syncfs(&self.directory).map_err(|error| failed("finish")(error.into()))?;
-        let above = File::open(&self.above).map_err(failed("open the directory above"))?;
-        name_it(self.directory.as_fd(), OsStr::new(make::ALONE), &above, name, restore)?;
-        above.sync_all().map_err(failed("sync the directory above"))
-    }
-}
-
-/// Renames, unless there is something of that name already.
-fn name_it(
-    from: BorrowedFd<'_>,
-    old: &OsStr,
-    above: &File,
-    new: &OsStr,
-    restore: &Restore<'_>,
-) -> Result<bool> {
-    match renameat_with(from, old, above, new, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(true),
-        Err(rustix::io::Errno::EXIST) => Err(SnapshotError::Exists(restore.target.to_owned())),
-        Err(error) => Err(SnapshotError::tree("name", restore.target)(error.into())),
-    }
-}
-impl Drop for Place {
-    fn drop(&mut self) {
-        if !self.appeared {
-            // What cannot be removed is found by its name.
-            let _left_behind = fs::remove_dir_all(&self.path);
-        }
     }
 }

@@ -16,10 +16,14 @@ fn text(path: &[u8]) -> String {
 fn lines(changes: &[Change]) -> Vec<String> {
     let line = |change: &Change| {
         let path = text(&change.path);
-        match &change.what {
-            Difference::Added(is) => format!("+ {path} {}", is.size()),
-            Difference::Removed(was) => format!("- {path} {}", was.size()),
-            Difference::Modified(was, is) => format!("M {path} {} {}", was.size(), is.size()),
+        let (was, is) = (change.size_before, change.size_after);
+        match (&change.what, was, is) {
+            (Difference::Added(_), None, Some(is)) => format!("+ {path} {is}"),
+            (Difference::Removed(_), Some(was), None) => format!("- {path} {was}"),
+            (Difference::Modified(..), Some(was), Some(is)) => format!("M {path} {was} {is}"),
+            (Difference::Added(_) | Difference::Removed(_) | Difference::Modified(..), ..) => {
+                panic!("{change:?}")
+            }
         }
     };
     changes.iter().map(line).collect()
@@ -69,10 +73,10 @@ fn the_difference_of_two_snapshots_is_what_was_done_between() {
         "M src/deep/er 1 1",
         "M src/main.rs 12 20",
         "- target 0",
-        "- target/again 0",
-        "- target/also 0",
+        "- target/again 12",
+        "- target/also 12",
         "- target/out 5",
-        "- target/zz 0",
+        "- target/zz 5",
     ];
     assert_eq!(there, expected);
     let back = lines(&repository.diff(Some(&after), Some(&before), 1000).unwrap());

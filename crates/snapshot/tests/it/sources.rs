@@ -127,3 +127,52 @@ fn a_record_with_something_that_is_not_known_is_refused() {
 fn blake3_of(text: &str) -> String {
     ash_snapshot::Id::of(text.as_bytes()).to_string()
 }
+
+#[test]
+fn what_a_killed_restore_left_behind_is_not_captured() {
+    let (tree, repository) = (tempfile::tempdir().unwrap(), in_memory());
+    let id = SnapshotId::new();
+    for name in [format!(".ash-restore-{id}"), format!(".ash-restore-0123456789abcdef-{id}")] {
+        fs::create_dir(tree.path().join(&name)).unwrap();
+        fs::write(tree.path().join(&name).join("half"), "half").unwrap();
+    }
+    fs::write(tree.path().join(".ash-restore-notes"), "mine").unwrap();
+    let taken = capture(&repository, tree.path(), None, &[]).unwrap();
+    assert_eq!((taken.roots[0].files, taken.roots[0].directories), (1, 0));
+    restore_in_place(&repository, &taken, tree.path());
+    assert_eq!(
+        fs::read_dir(tree.path()).unwrap().count(),
+        1,
+        "they are removed from what is restored over"
+    );
+}
+
+#[test]
+fn a_pipe_among_the_snapshots_makes_nobody_wait() {
+    let (tree, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let repository = on_disk(store.path());
+    capture(&repository, tree.path(), None, &[]).unwrap();
+    let pipe = SnapshotId::new();
+    let path = store.path().join(format!("snapshots/{pipe}"));
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, rustix::fs::Mode::RUSR, 0).unwrap();
+    assert!(repository.snapshot(pipe).is_err());
+    assert_eq!(repository.history().unwrap().filter(|(_, read)| read.is_ok()).count(), 1);
+    repository.forget(pipe).unwrap();
+    assert_eq!(repository.snapshots().unwrap().len(), 1);
+}
+
+#[test]
+fn one_snapshot_with_too_many_names_does_not_keep_the_others_from_being_verified() {
+    let (tree, repository) = (tempfile::tempdir().unwrap(), in_memory());
+    let small = capture(&repository, tree.path(), None, &[]).unwrap();
+    for number in 0..10 {
+        fs::write(tree.path().join(format!("{number}")), "x").unwrap();
+    }
+    let large = capture(&repository, tree.path(), None, &[]).unwrap();
+    let verify = ash_snapshot::Verify { threads: 1, max_entries: 5, progress: &|_| true };
+    let verified = repository.verify(&verify).unwrap();
+    assert_eq!((verified.snapshots, verified.damaged.len()), (2, 1), "{small:?}");
+    assert_eq!(verified.damaged[0].id, large.id);
+    assert_eq!(verified.damaged[0].record.as_deref(), Some("the snapshot has more than 5 names"));
+}
