@@ -72,6 +72,12 @@ pub(super) enum Mistake {
     /// What it names does not let us in.
     #[error("{0}")]
     Unauthorized(String),
+    /// It does not fit the state of things.
+    #[error("{0}")]
+    Refused(String),
+    /// A signal came in the middle of it.
+    #[error("stopped by a signal")]
+    Stopped(i32),
     /// Ctrl-C at a prompt.
     #[error("nothing was done")]
     CtrlC,
@@ -85,6 +91,8 @@ pub(super) fn of(error: &anyhow::Error) -> Exit {
             Mistake::NotFound(_) => Exit::NotFound,
             Mistake::Unreachable(_) => Exit::Unreachable,
             Mistake::Unauthorized(_) => Exit::Unauthorized,
+            Mistake::Refused(_) => Exit::Refused,
+            Mistake::Stopped(signal) => Exit::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
             Mistake::CtrlC => Exit::CtrlC,
         };
     }

@@ -40,11 +40,6 @@ impl Live {
         }
     }
 
-    /// The same goes on, and is further.
-    pub(super) fn update(&mut self, label: &str) {
-        label.clone_into(&mut self.label);
-    }
-
     /// Moves on.
     pub(super) fn tick(&mut self) {
         let waited = self.since.elapsed();

@@ -2,24 +2,30 @@
 
 use ash_core::time::{Clock as _, Timestamp};
 use ash_engine::SystemClock;
-use ash_snapshot::{Difference, Entry, Kind};
-use serde_json::{Value, json};
+use ash_snapshot::{Change, Difference, Entry, Kind, Snapshot};
+use serde_json::json;
 
-use super::store::{Store, root_of};
-use super::{MAX_ENTRIES, of};
+use super::said::{Printing, path_text, put_path};
+use super::store::Store;
+use super::whose::{Whose, shown};
+use super::{MAX_ENTRIES, ROOT, of};
 use crate::cli::exit::Exit;
 use crate::cli::format::{age, bytes, count, table};
-use crate::cli::output::{Screen, plain, print};
+use crate::cli::output::{Screen, print};
 
-pub(super) fn list(screen: &Screen, store: &Store) -> anyhow::Result<Exit> {
+pub(super) fn list(screen: &Screen, store: &Store, whose: &Whose) -> anyhow::Result<Exit> {
     let mut rows = Vec::new();
     let mut documents = Vec::new();
     let now = SystemClock.now();
-    for id in store.repository.snapshots().map_err(of)? {
-        match store.repository.snapshot(id) {
+    for (id, read) in store.repository.history().map_err(of)? {
+        match read {
             Ok(snapshot) => {
+                if whose.source.is_some() && snapshot.source != whose.source {
+                    continue;
+                }
                 documents.push(json!({
                     "id": id, "createdAt": snapshot.created_at, "label": snapshot.label,
+                    "source": snapshot.source, "parent": snapshot.parent,
                     "files": snapshot.files(), "bytes": snapshot.bytes(),
                     "newBytes": snapshot.new_bytes, "storedBytes": snapshot.stored_bytes,
                 }));
@@ -29,20 +35,25 @@ pub(super) fn list(screen: &Screen, store: &Store) -> anyhow::Result<Exit> {
                     count(snapshot.files()),
                     bytes(snapshot.bytes()),
                     bytes(snapshot.stored_bytes),
+                    shown(snapshot.source.as_deref()),
                     snapshot.label.unwrap_or_default(),
                 ]);
             }
-            // One that is damaged does not hide the others.
+            Err(error) if error.is_transient() => return Err(of(error)),
+            // One that is damaged does not hide the others; and it may be of anybody.
             Err(error) => {
                 documents.push(json!({ "id": id, "error": error.to_string() }));
                 rows.push(vec![id.to_string(), String::new(), "damaged".to_owned()]);
             }
         }
     }
+    documents.reverse();
+    rows.reverse();
     if screen.json {
         Screen::document(&json!({ "snapshots": documents }))?;
     } else {
-        print(&table(&["SNAPSHOT", "AGE", "FILES", "SIZE", "STORED", "LABEL"], &rows))?;
+        let headings = ["SNAPSHOT", "AGE", "FILES", "SIZE", "STORED", "SOURCE", "LABEL"];
+        print(&table(&headings, &rows))?;
     }
     Ok(Exit::Ok)
 }
@@ -57,79 +68,102 @@ fn kind(entry: &Entry) -> &'static str {
 }
 
 /// Where a link leads.
-fn target(entry: &Entry) -> Option<String> {
+fn target(entry: &Entry) -> Option<&[u8]> {
     match &entry.kind {
-        Kind::Symlink(target) | Kind::HardLink(target) => {
-            Some(String::from_utf8_lossy(target).into_owned())
-        }
+        Kind::Symlink(target) | Kind::HardLink(target) => Some(target),
         Kind::File(_) | Kind::Directory(_) => None,
     }
 }
 
-pub(super) fn show(screen: &Screen, store: &Store, name: &str) -> anyhow::Result<Exit> {
-    let snapshot = store.find(name)?;
-    let mut entries: Vec<Value> = Vec::new();
-    let mut lines = String::new();
-    let mut each = |path: &[u8], entry: &Entry| {
-        let path = String::from_utf8_lossy(path);
-        if screen.json {
-            entries.push(json!({
-                "path": path, "kind": kind(entry), "mode": format!("{:04o}", entry.mode),
-                "size": entry.size(), "target": target(entry),
-            }));
-        } else {
-            let leads = target(entry).map(|target| format!(" -> {target}")).unwrap_or_default();
-            let line = format!("{path}{leads}").replace(['\n', '\t'], " ");
+/// What is put before a path to tell which tree it is of: nothing, if there is only one.
+fn beginning(root: &str, roots: usize) -> String {
+    if roots > 1 { format!("{root}/") } else { String::new() }
+}
+
+pub(super) fn show(
+    screen: &Screen,
+    store: &Store,
+    name: &str,
+    whose: &Whose,
+) -> anyhow::Result<Exit> {
+    let snapshot = store.find(name, whose.source.as_deref())?;
+    let beside = json!({ "id": snapshot.id, "source": snapshot.source });
+    let mut printing = Printing::begin(screen, &beside, "entries");
+    let done = snapshot.roots.iter().try_for_each(|root| {
+        let beginning = beginning(&root.name, snapshot.roots.len());
+        let mut each = |path: &[u8], entry: &Entry| {
+            if printing.is_json() {
+                let mut item = json!({
+                    "root": root.name, "kind": kind(entry), "mode": format!("{:04o}", entry.mode),
+                    "size": entry.size(), "target": null,
+                });
+                put_path(&mut item, "path", path);
+                if let Some(target) = target(entry) {
+                    put_path(&mut item, "target", target);
+                }
+                return printing.item(&item);
+            }
+            let leads = target(entry).map(|target| format!(" -> {}", path_text(target)));
             let (kind, mode, size) = (kind(entry), entry.mode, entry.size());
-            lines.push_str(&format!("{mode:04o} {kind:<9} {size:>12} {}\n", plain(&line)));
-        }
-        Ok(())
-    };
-    store.repository.walk(root_of(&snapshot)?, MAX_ENTRIES, &mut each).map_err(of)?;
-    if screen.json {
-        Screen::document(&json!({ "id": snapshot.id, "entries": entries }))?;
-    } else {
-        print(&lines)?;
-    }
+            let (path, leads) = (path_text(path), leads.unwrap_or_default());
+            printing.line(&format!("{mode:04o} {kind:<9} {size:>12} {beginning}{path}{leads}"))
+        };
+        store.repository.walk(root, MAX_ENTRIES, &mut each)
+    });
+    printing.end(done)?;
     Ok(Exit::Ok)
 }
 
 pub(super) fn diff(
     screen: &Screen,
     store: &Store,
-    before: &str,
-    after: &str,
+    [before, after]: [&str; 2],
+    whose: &Whose,
 ) -> anyhow::Result<Exit> {
-    let earlier = if before == "empty" { None } else { Some(store.find(before)?) };
-    let later = store.find(after)?;
-    let before = earlier.as_ref().map(root_of).transpose()?;
-    let changes = store.repository.diff(before, Some(root_of(&later)?), MAX_ENTRIES);
-    let mut documents: Vec<Value> = Vec::new();
-    let mut lines = String::new();
-    for change in changes.map_err(of)? {
-        let path = String::from_utf8_lossy(&change.path).into_owned();
-        let (what, sign, was, is) = match &change.what {
-            Difference::Added(is) => ("added", '+', None, Some(is.size())),
-            Difference::Removed(was) => ("removed", '-', Some(was.size()), None),
-            Difference::Modified(was, is) => ("modified", 'M', Some(was.size()), Some(is.size())),
-        };
-        if screen.json {
-            documents.push(json!({ "path": path, "change": what, "before": was, "after": is }));
-        } else {
-            let path = plain(&path).replace(['\n', '\t'], " ");
-            let sizes = match (was, is) {
+    let source = whose.source.as_deref();
+    let earlier = if before == "empty" { None } else { Some(store.find(before, source)?) };
+    // The latest of those that the earlier one is of.
+    let of_earlier = earlier.as_ref().and_then(|earlier| earlier.source.as_deref());
+    let later = store.find(after, source.or(of_earlier))?;
+    let roots = roots(earlier.as_ref(), &later);
+    let from = earlier.as_ref().map(|snapshot| snapshot.id);
+    let beside = json!({ "before": from, "after": later.id });
+    let mut printing = Printing::begin(screen, &beside, "changes");
+    let done = roots.iter().try_for_each(|root| {
+        let beginning = beginning(root, roots.len());
+        let was = earlier.as_ref().and_then(|earlier| earlier.root(root).ok());
+        let is = later.root(root).ok();
+        store.repository.each_change(was, is, MAX_ENTRIES, &mut |change| {
+            let Change { path, what, size_before, size_after } = change;
+            let (what, sign) = match what {
+                Difference::Added(_) => ("added", '+'),
+                Difference::Removed(_) => ("removed", '-'),
+                Difference::Modified(..) => ("modified", 'M'),
+            };
+            if printing.is_json() {
+                let mut item = json!({
+                    "root": root, "change": what, "before": size_before, "after": size_after,
+                });
+                put_path(&mut item, "path", &path);
+                return printing.item(&item);
+            }
+            let sizes = match (size_before, size_after) {
                 (Some(was), Some(is)) => format!("{was} -> {is}"),
                 (Some(size), None) | (None, Some(size)) => size.to_string(),
                 (None, None) => String::new(),
             };
-            lines.push_str(&format!("{sign} {path} {sizes}\n"));
-        }
-    }
-    if screen.json {
-        let from = earlier.as_ref().map(|snapshot| snapshot.id);
-        Screen::document(&json!({ "before": from, "after": later.id, "changes": documents }))?;
-    } else {
-        print(&lines)?;
-    }
+            printing.line(&format!("{sign} {beginning}{} {sizes}", path_text(&path)))
+        })
+    });
+    printing.end(done)?;
     Ok(Exit::Ok)
+}
+
+/// The trees of two snapshots by name, the workspace first.
+fn roots<'a>(earlier: Option<&'a Snapshot>, later: &'a Snapshot) -> Vec<&'a str> {
+    let both = earlier.into_iter().chain([later]).flat_map(|snapshot| &snapshot.roots);
+    let mut names: Vec<&str> = both.map(|root| root.name.as_str()).collect();
+    names.sort_by_key(|name| (*name != ROOT, *name));
+    names.dedup();
+    names
 }

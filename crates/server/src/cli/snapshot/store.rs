@@ -1,6 +1,8 @@
 //! The store that a command line names, and what is found in it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +11,7 @@ use anyhow::Context as _;
 use ash_snapshot::objects::{
     self, CachedObjects, GoogleCredentials, Limits, Objects, Options, Secret,
 };
-use ash_snapshot::{Id, Repository, Snapshot, SnapshotId, Tree};
+use ash_snapshot::{Id, Repository, Snapshot, Tree};
 
 use super::of;
 use crate::cli::Hint;
@@ -27,7 +29,7 @@ const CACHE_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 pub(super) struct Where {
     /// The store: a directory, s3://bucket/prefix or gs://bucket/prefix
     #[arg(long, value_name = "DIR|URL")]
-    store: String,
+    store: OsString,
     /// Where the server is, if it is not Amazon's or Google's (`AWS_ENDPOINT_URL`)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
@@ -62,7 +64,7 @@ impl Where {
     /// How the store is reached.
     fn options(&self, env: &BTreeMap<String, String>) -> Options {
         let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).cloned();
-        let is_s3 = self.store.starts_with("s3://");
+        let is_s3 = self.name().starts_with("s3://");
         let amazon = |name: &str| set(name).filter(|_| is_s3);
         Options {
             endpoint: self
@@ -85,9 +87,23 @@ impl Where {
         }
     }
 
+    /// What it is called, for people; and for servers, whose names are text.
+    fn name(&self) -> Cow<'_, str> {
+        self.store.to_string_lossy()
+    }
+
+    /// Refuses a directory that is the store, or in it: before there is one.
+    pub(super) fn refuse(&self, real: &Path) -> anyhow::Result<()> {
+        let Some(root) = self.local()? else { return Ok(()) };
+        match root.canonicalize() {
+            Ok(root) => refuse(&root, real),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// The directory, if it is one.
     fn local(&self) -> anyhow::Result<Option<PathBuf>> {
-        let name = &self.store;
+        let name = &*self.name();
         if objects::is_remote(name) {
             return Ok(None);
         }
@@ -99,7 +115,11 @@ impl Where {
             anyhow::Error::from(Mistake::Usage(error.to_string()))
                 .context(Hint("a store is a directory, s3://bucket/prefix or gs://bucket/prefix"))
         };
-        objects::directory(name).map(Some).map_err(unknown)
+        match self.store.to_str() {
+            Some(name) => objects::directory(name).map(Some).map_err(unknown),
+            // No url, then.
+            None => Ok(Some(PathBuf::from(&self.store))),
+        }
     }
 }
 
@@ -117,7 +137,7 @@ pub(super) struct Store {
 impl Store {
     /// A store that is there, or a new one where nothing is.
     pub(super) fn make(place: &Where, env: &BTreeMap<String, String>) -> anyhow::Result<Self> {
-        let name = &place.store;
+        let name = &*place.name();
         let Some(root) = place.local()? else {
             return Self::remote(place, env, Cache::Used, Absent::Made);
         };
@@ -149,9 +169,9 @@ impl Store {
             return Self::remote(place, env, cache, Absent::Refused);
         };
         if !root.join("format").is_file() {
-            return Err(no_store(&place.store));
+            return Err(no_store(&place.name()));
         }
-        Self::directory(root, &place.store)
+        Self::directory(root, &place.name())
     }
 
     fn directory(root: PathBuf, name: &str) -> anyhow::Result<Self> {
@@ -169,7 +189,7 @@ impl Store {
         cache: Cache,
         absent: Absent,
     ) -> anyhow::Result<Self> {
-        let name = &place.store;
+        let name = &*place.name();
         let options = place.options(env);
         let objects = objects::open(name, &options).map_err(|error| {
             if error.kind() == io::ErrorKind::InvalidInput {
@@ -178,7 +198,7 @@ impl Store {
             anyhow::Error::from(error).context(format!("could not open the store {name}"))
         })?;
         let is_absent = |objects: &dyn Objects| {
-            // Whatever else is wrong is said by whoever opens it.
+            // Whatever else is wrong is said by who opens it.
             let format = objects.get("format", 1024);
             format.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         };
@@ -237,42 +257,27 @@ impl Store {
     pub(super) fn inside(&self, dir: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(own) = &self.own else { return Ok(None) };
         let own = own.canonicalize().context("could not open the store")?;
-        match own.strip_prefix(dir) {
-            Ok(path) if path.as_os_str().is_empty() => {
-                Err(Mistake::Usage("the directory is the store itself".to_owned()).into())
-            }
-            Ok(path) => Ok(Some(bytes_of(path).to_vec())),
-            Err(_) => Ok(None),
-        }
+        refuse(&own, dir)?;
+        Ok(own.strip_prefix(dir).ok().map(|path| bytes_of(path).to_vec()))
     }
 
-    /// The snapshot that is meant: by its id, the beginning of it, or as the latest.
-    pub(super) fn find(&self, name: &str) -> anyhow::Result<Snapshot> {
-        self.repository.snapshot(self.find_id(name)?).map_err(of)
-    }
-
-    /// Its id, also if its record cannot be read.
-    pub(super) fn find_id(&self, name: &str) -> anyhow::Result<SnapshotId> {
-        let ids = self.repository.snapshots().map_err(of)?;
-        let missing = || Mistake::NotFound(format!("there is no snapshot {name:?}"));
-        if name == "latest" {
-            let none = || Mistake::NotFound("there is no snapshot yet".to_owned());
-            return Ok(*ids.last().ok_or_else(none)?);
+    /// Refuses a place for something new that is in what is ours.
+    pub(super) fn refuse_target(&self, target: &Path) -> anyhow::Result<()> {
+        let Some(own) = &self.own else { return Ok(()) };
+        let above = target.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new("."));
+        // What is not there is said by who restores.
+        match (own.canonicalize(), above.canonicalize()) {
+            (Ok(own), Ok(above)) => refuse(&own, &above),
+            (Err(_), _) | (_, Err(_)) => Ok(()),
         }
-        let meant = |id: &&SnapshotId| !name.is_empty() && id.to_string().starts_with(name);
-        let mut meant = ids.iter().filter(meant);
-        let id = *meant.next().ok_or_else(missing)?;
-        if meant.next().is_some() {
-            let several = format!("several snapshots begin with {name:?}");
-            return Err(Mistake::Usage(several).into());
-        }
-        Ok(id)
     }
 }
 
-/// The tree of a snapshot. Those of this command have one.
+/// The tree of a snapshot that is its workspace; the first one, if none is called so.
 pub(super) fn root_of(snapshot: &Snapshot) -> anyhow::Result<&Tree> {
-    snapshot.roots.first().with_context(|| format!("the snapshot {} is of nothing", snapshot.id))
+    let found = snapshot.root(super::ROOT).ok().or(snapshot.roots.first());
+    found.with_context(|| format!("the snapshot {} is of nothing", snapshot.id))
 }
 
 /// A path from a directory, as snapshots spell it: however somebody, or their shell, spelled it.
@@ -298,6 +303,18 @@ pub(super) fn inner_path(dir: &Path, path: &Path) -> anyhow::Result<Vec<u8>> {
 
 pub(super) fn bytes_of(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
+}
+
+/// Refuses a directory that is ours, or in what is ours.
+fn refuse(own: &Path, dir: &Path) -> anyhow::Result<()> {
+    if dir == own {
+        return Err(Mistake::Usage("the directory is the store itself".to_owned()).into());
+    }
+    if dir.starts_with(own) {
+        let inside = format!("{} is in the store itself", dir.display());
+        return Err(Mistake::Usage(inside).into());
+    }
+    Ok(())
 }
 
 fn no_store(name: &str) -> anyhow::Error {
