@@ -27,6 +27,8 @@ mod remote_snapshots;
 mod sandboxed;
 mod schemathesis;
 mod settings;
+mod snapshot_edges;
+mod snapshot_sources;
 mod snapshots;
 mod steering;
 mod streams;

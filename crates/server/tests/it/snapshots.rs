@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn ash(dir: &Path, args: &[&str]) -> Output {
+pub(crate) fn ash(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ash"))
         .arg("snapshot")
         .args(args)
@@ -15,19 +15,19 @@ fn ash(dir: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-fn json(dir: &Path, args: &[&str]) -> Value {
+pub(crate) fn json(dir: &Path, args: &[&str]) -> Value {
     let output = ash(dir, &[args, &["--store", "store", "--json"]].concat());
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The code and what was said.
-fn refused(dir: &Path, args: &[&str]) -> (i32, String) {
+pub(crate) fn refused(dir: &Path, args: &[&str]) -> (i32, String) {
     let output = ash(dir, args);
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-fn project() -> tempfile::TempDir {
+pub(crate) fn project() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("project/src")).unwrap();
     fs::write(dir.path().join("project/src/main.rs"), "fn main() {}").unwrap();
@@ -50,7 +50,7 @@ fn a_directory_goes_into_a_store_and_comes_back() {
     let (before, after) = (first["id"].as_str().unwrap(), second["id"].as_str().unwrap());
     let diff = json(dir.path(), &["diff", before, after]);
     let expected = serde_json::json!([
-        { "path": "src/main.rs", "change": "modified", "before": 12, "after": 20 }
+        { "root": "workspace", "path": "src/main.rs", "change": "modified", "before": 12, "after": 20 }
     ]);
     assert_eq!(diff["changes"], expected);
     let shown = json(dir.path(), &["show", before]);
@@ -99,8 +99,11 @@ fn what_cannot_be_done_is_said_with_its_code() {
     assert!(!dir.path().join("nowhere").exists(), "nothing is made by looking");
     let (code, said) = refused(dir.path(), &["capture", "project", "--store", "project"]);
     assert_eq!((code, said.contains("not empty")), (2, true), "{said}");
-    let (code, _) = refused(dir.path(), &["capture", "nothing", "--store", "store"]);
-    assert_eq!(code, 1);
+    for nothing in ["nothing", "project/Cargo.lock"] {
+        let (code, said) = refused(dir.path(), &["capture", nothing, "--store", "store"]);
+        assert_eq!(code, 4, "{said}");
+        assert!(!dir.path().join("store").exists(), "no store is left behind");
+    }
     json(dir.path(), &["capture", "project"]);
     let (code, _) = refused(dir.path(), &["show", "0000", "--store", "store"]);
     assert_eq!(code, 4);
@@ -127,7 +130,10 @@ fn damage_is_named_and_the_rest_is_restored() {
     assert_eq!(output.status.code(), Some(1));
     let verified: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(verified["damagedPacks"].as_array().unwrap().len(), 1);
-    assert_eq!(verified["damagedSnapshots"][0]["paths"], serde_json::json!(["noise"]));
+    assert_eq!(
+        verified["damagedSnapshots"][0]["paths"],
+        serde_json::json!([{ "root": "workspace", "path": "noise" }])
+    );
     let lenient = ["restore", "latest", "back", "--leave-out-damaged", "--store", "store"];
     let (code, said) = refused(dir.path(), &lenient);
     assert_eq!((code, said.contains("left out: noise")), (1, true), "{said}");
@@ -209,7 +215,7 @@ fn a_store_in_the_directory_survives_what_is_restored_from_it() {
     assert_eq!(json(dir.path(), &["verify"])["whole"], true);
 }
 
-fn packs(dir: &Path) -> Vec<std::path::PathBuf> {
+pub(crate) fn packs(dir: &Path) -> Vec<std::path::PathBuf> {
     let shards = fs::read_dir(dir.join("store/packs")).unwrap();
     let packs = shards.flat_map(|shard| fs::read_dir(shard.unwrap().path()).unwrap());
     packs.map(|pack| pack.unwrap().path()).collect()

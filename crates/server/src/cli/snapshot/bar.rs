@@ -184,7 +184,7 @@ mod test {
         assert_eq!(narrow, "restoring  25% 7 of 28,000 files, 100 MB of 400 MB, 50 MB/s");
         let counted = Progress { files: 30, all_files: 60, ..Progress::default() };
         let shown = line("collecting", "step", counted, Duration::from_millis(500), 50);
-        assert_eq!(shown, "collecting ████████░░░░░░░  50% 30 of 60 steps, 60/s");
+        assert_eq!(shown, "collecting ██████░░░░░░  50% 30 of 60 steps, 60/s");
     }
 
     proptest! {

@@ -20,6 +20,7 @@ use crate::cli::output::{Screen, note, plain, print};
 
 /// What to capture
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// The directory
     dir: PathBuf,

@@ -23,6 +23,7 @@ use crate::cli::output::{Screen, note, plain, print};
 
 /// How to restore in place
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// The target is a directory: make it equal to the snapshot, writing only what differs
     #[arg(long, conflicts_with_all = ["path", "leave_out_damaged"])]
@@ -68,6 +69,9 @@ pub(super) fn restore(
     let saved = store.state_of(&real);
     let tree = store::root_of(&snapshot)?;
     let home = home.map(|path| of_home(store, &snapshot, path)).transpose()?;
+    if home.as_ref().is_some_and(|(_, real_home)| *real_home == real) {
+        return Err(Mistake::Usage("the directory is the home itself".to_owned()).into());
+    }
     let mut workspace = Target { tree, path: wanted.target, excluded };
     let home = home.map(|(mut home, real_home)| {
         // If one is in the other, neither removes it.

@@ -20,6 +20,7 @@ use crate::cli::output::{Screen, note, print};
 
 /// What to restore
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// Only what is at this path of the snapshot
     #[arg(long)]
