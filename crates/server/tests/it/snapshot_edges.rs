@@ -103,6 +103,7 @@ fn damage_is_told_once_and_with_what_helps() {
     let (_, said) = refused(dir.path(), &over);
     assert!(said.contains("verify") && !said.contains("--leave-out-damaged"), "{said}");
 
+    packs(dir.path()).iter().for_each(|pack| fs::remove_file(pack).unwrap());
     let (code, said) = refused(dir.path(), &["gc", "--alone", "--store", "store"]);
     let id = captured["id"].as_str().unwrap();
     assert_eq!((code, said.contains(id), said.contains("forget")), (5, true, true), "{said}");

@@ -97,7 +97,7 @@ fn what_cannot_be_done_is_said_with_its_code() {
     let (code, said) = refused(dir.path(), &["list", "--store", "nowhere"]);
     assert_eq!((code, said.contains("no store of snapshots")), (4, true), "{said}");
     assert!(!dir.path().join("nowhere").exists(), "nothing is made by looking");
-    let (code, said) = refused(dir.path(), &["capture", "project", "--store", "project"]);
+    let (code, said) = refused(dir.path(), &["capture", "project", "--store", "project/src"]);
     assert_eq!((code, said.contains("not empty")), (2, true), "{said}");
     for nothing in ["nothing", "project/Cargo.lock"] {
         let (code, said) = refused(dir.path(), &["capture", nothing, "--store", "store"]);
