@@ -59,7 +59,8 @@ pub struct Collected {
 pub struct Collect<'a> {
     /// Who else is there.
     pub others: Others,
-    /// Is told after each snapshot and each pack how many were looked at; answers whether to go on.
+    /// Is told after each snapshot and each pack how many were looked at, and anew when packs are rewritten;
+    /// answers whether to go on.
     pub progress: &'a (dyn Fn(Progress) -> bool + Sync),
 }
 
@@ -216,7 +217,7 @@ impl Repository {
         drop(needed);
         took.weigh = begin.elapsed();
         let begin = Instant::now();
-        let rewritten = self.rewrite(&mut weighed, expires, &mut collected)?;
+        let rewritten = self.rewrite(&mut weighed, expires, &mut collected, progress)?;
         took.rewrite = begin.elapsed();
         let begin = Instant::now();
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::capture::Progress;
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::gc::{Collected, Weighed};
 use crate::id::Id;
@@ -12,28 +13,45 @@ use crate::writer::Writer;
 /// A pack is written anew if less than so many hundredths of its bytes are needed.
 const LITTLE: u64 = 40;
 
+/// How many bytes of a pack are needed.
+fn needed_of(pack: &Weighed) -> u64 {
+    pack.needed.iter().map(|chunk| u64::from(chunk.length)).sum()
+}
+
 impl Repository {
     /// Copies what is needed of packs that have little of it, or that nobody relies on any more. When it
     /// returns, the copies are there and were read back; the packs are not needed then, and are returned. Those
-    /// that are younger than this are left as they are, and so are those that cannot be read as a whole.
+    /// that are younger than this are left as they are, and so are those that cannot be read as a whole. What is told
+    /// begins anew here.
     pub(crate) fn rewrite(
         &self,
         packs: &mut [Weighed],
         expires: i64,
         collected: &mut Collected,
+        progress: &(dyn Fn(Progress) -> bool + Sync),
     ) -> Result<HashSet<Id>> {
         let writer = Writer::to(self, HashSet::new());
         let mut chunks = Chunks::of(self);
         let mut frame = FrameBuilder::default();
         let mut copied = HashSet::new();
         let mut emptied = Vec::new();
-        for (number, pack) in packs.iter().enumerate() {
-            let needed: u64 = pack.needed.iter().map(|chunk| u64::from(chunk.length)).sum();
-            let is_little = needed * 100 < pack.bytes * LITTLE;
-            let is_wanted = pack.is_of(expires) && (is_little || pack.mark.is_some());
-            if pack.needed.is_empty() || !is_wanted {
-                continue;
+        let is_wanted = |pack: &Weighed| {
+            let is_little = needed_of(pack) * 100 < pack.bytes * LITTLE;
+            !pack.needed.is_empty() && pack.is_of(expires) && (is_little || pack.mark.is_some())
+        };
+        let wanted = packs.iter().enumerate().filter(|(_, pack)| is_wanted(pack));
+        let wanted: Vec<(usize, &Weighed)> = wanted.collect();
+        let mut told = Progress {
+            all_files: wanted.len() as u64,
+            all_bytes: wanted.iter().map(|(_, pack)| needed_of(pack)).sum(),
+            ..Progress::default()
+        };
+        for (number, pack) in wanted {
+            if !progress(told) {
+                return Err(SnapshotError::Cancelled);
             }
+            told.files += 1;
+            told.bytes += needed_of(pack);
             let mut whole = true;
             for chunk in &pack.needed {
                 if !copied.insert(chunk.id) {

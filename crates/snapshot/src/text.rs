@@ -24,7 +24,7 @@ pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     for part in parts {
         let byte = u8::from_str_radix(part.get(..2)?, 16).ok()?;
         bytes.push(byte);
-        bytes.extend_from_slice(part[2..].as_bytes());
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
     }
     (escape(&bytes) == text).then_some(bytes)
 }

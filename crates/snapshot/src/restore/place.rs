@@ -137,10 +137,10 @@ fn hold(path: &Path) -> io::Result<Held> {
         Err(Errno::NOENT) => return Ok(Held::Gone),
         opened => opened?,
     };
-    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(Held::ByOthers),
-        // A file system without locks: nobody can tell what is left behind, and nobody removes it.
-        Ok(()) | Err(_) => {}
+    // Where a file system has no locks, nobody can tell what is left behind, and nobody removes it.
+    let locked = flock(&directory, FlockOperation::NonBlockingLockExclusive);
+    if locked == Err(Errno::WOULDBLOCK) {
+        return Ok(Held::ByOthers);
     }
     // It may have been removed before it was locked.
     let ours = fstat(&directory)?;
@@ -217,7 +217,7 @@ mod test {
         for left in [&left, &of_another] {
             fs::create_dir_all(left.join("a/b")).unwrap();
         }
-        fs::set_permissions(left.join("a"), std::os::unix::fs::PermissionsExt::from_mode(0))
+        fs::set_permissions(left.join("a"), std::os::unix::fs::PermissionsExt::from_mode(0o0))
             .unwrap();
         let first = Place::make(above.path(), target).unwrap();
         assert!(!left.exists() && of_another.exists());

@@ -110,10 +110,11 @@ pub(super) fn restore(
         Screen::document(&all)?;
         return Ok(Exit::Ok);
     }
-    for (mended, beginning) in both.iter().zip(["", "home/"]) {
-        show(mended, beginning, args.dry_run)?;
+    let last = both.len().saturating_sub(1);
+    for (number, (mended, beginning)) in both.iter().zip(["", "home/"]).enumerate() {
+        let times = if number == last { format!("; {}", times.text()) } else { String::new() };
+        show(mended, beginning, args.dry_run, &times)?;
     }
-    print(&format!("{}\n", times.text()))?;
     Ok(Exit::Ok)
 }
 
@@ -210,7 +211,7 @@ fn document(mended: &Mended) -> Value {
 }
 
 /// What is to be said to a person: each path, if nothing was done; otherwise those that were torn.
-fn show(mended: &Mended, beginning: &str, dry_run: bool) -> anyhow::Result<()> {
+fn show(mended: &Mended, beginning: &str, dry_run: bool, times: &str) -> anyhow::Result<()> {
     for (path, how) in &mended.changes {
         if dry_run || *how == Mending::Repaired {
             print(&format!("{} {beginning}{}\n", word(*how), path_text(path)))?;
@@ -225,7 +226,7 @@ fn show(mended: &Mended, beginning: &str, dry_run: bool) -> anyhow::Result<()> {
         String::new()
     };
     print(&format!(
-        "{}{} written{repaired}, {}; {} removed, {} as they were{left}; {} read\n",
+        "{}{} written{repaired}, {}; {} removed, {} as they were{left}; {} read{times}\n",
         if dry_run { "would be: " } else { "" },
         things(*written, "name"),
         bytes(*bytes_written),

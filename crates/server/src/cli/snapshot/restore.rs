@@ -83,12 +83,12 @@ pub(super) fn restore(
         };
         let restored = store.repository.restore(&restore);
         telling.end();
-        restored.or_else(|error| match error {
-            error @ SnapshotError::Damaged { .. } => Err(anyhow::Error::from(error).context(Hint(
+        if let Err(error @ SnapshotError::Damaged { .. }) = restored {
+            return Err(anyhow::Error::from(error).context(Hint(
                 "ash snapshot verify names what is damaged; --leave-out-damaged restores the rest",
-            ))),
-            error => stop.of(Err(error)),
-        })
+            )));
+        }
+        stop.of(restored)
     };
     // The home first: who sees the workspace has both.
     let of_home = home.map(|(tree, home)| one(tree, home)).transpose()?;
