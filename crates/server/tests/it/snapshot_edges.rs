@@ -104,6 +104,10 @@ fn damage_is_told_once_and_with_what_helps() {
     assert!(said.contains("verify") && !said.contains("--leave-out-damaged"), "{said}");
 
     packs(dir.path()).iter().for_each(|pack| fs::remove_file(pack).unwrap());
+    let (code, said) = refused(dir.path(), &["restore", "latest", "new", "--store", "store"]);
+    assert_eq!((code, said.contains("--leave-out-damaged")), (1, true), "{said}");
+    let (code, said) = refused(dir.path(), &over);
+    assert_eq!((code, said.contains("nothing was touched")), (1, true), "{said}");
     let (code, said) = refused(dir.path(), &["gc", "--alone", "--store", "store"]);
     let id = captured["id"].as_str().unwrap();
     assert_eq!((code, said.contains(id), said.contains("forget")), (5, true, true), "{said}");

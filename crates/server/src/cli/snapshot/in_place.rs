@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use ash_snapshot::{
-    Effect, InPlace, MendTook, Mended, Mending, Root, Snapshot, State, Tree, Trust,
+    Effect, InPlace, MendTook, Mended, Mending, Root, Snapshot, SnapshotError, State, Tree, Trust,
 };
 use serde_json::{Value, json};
 
@@ -183,6 +183,11 @@ fn mend(
     };
     let mended = store.repository.restore_in_place(&in_place, known);
     telling.end();
+    if let Err(error @ SnapshotError::Missing(_)) = mended {
+        // The tree is there: it is the store that lacks something.
+        let hint = "nothing was touched; ash snapshot verify names what is damaged";
+        return Err(anyhow::Error::from(error).context(Hint(hint)));
+    }
     stop.of(mended)
 }
 

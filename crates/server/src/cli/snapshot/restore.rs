@@ -83,12 +83,18 @@ pub(super) fn restore(
         };
         let restored = store.repository.restore(&restore);
         telling.end();
-        if let Err(error @ SnapshotError::Damaged { .. }) = restored {
-            return Err(anyhow::Error::from(error).context(Hint(
-                "ash snapshot verify names what is damaged; --leave-out-damaged restores the rest",
-            )));
+        let hint =
+            "ash snapshot verify names what is damaged; --leave-out-damaged restores the rest";
+        match restored {
+            Err(error @ SnapshotError::Damaged { .. }) => {
+                Err(anyhow::Error::from(error).context(Hint(hint)))
+            }
+            // If nobody named a path, it is the store that lacks something.
+            Err(error @ SnapshotError::Missing(_)) if path.is_empty() => {
+                Err(anyhow::Error::from(error).context(Hint(hint)))
+            }
+            restored => stop.of(restored),
         }
-        stop.of(restored)
     };
     // The home first: who sees the workspace has both.
     let of_home = home.map(|(tree, home)| one(tree, home)).transpose()?;
