@@ -3,13 +3,14 @@
 
 use std::collections::HashSet;
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, fchmod, fremovexattr, futimens, linkat, mkdirat, renameat, syncfs,
-    unlinkat,
+    AtFlags, Mode, OFlags, fchmod, fremovexattr, futimens, linkat, mkdirat, openat, renameat,
+    syncfs, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -35,6 +36,8 @@ pub(super) struct Applying<'a> {
     done: AtomicU64,
     /// How many things were moved out of the way.
     moved: AtomicU64,
+    /// How many hard links became files of their own.
+    pub(super) copied: AtomicU64,
 }
 
 /// The directory that was opened last, and its path.
@@ -47,8 +50,8 @@ impl<'a> Applying<'a> {
         tree: &'a Tree,
         target: &'a Target,
     ) -> Self {
-        let (done, moved) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { repository, in_place, tree, target, done, moved }
+        let (done, moved, copied) = Default::default();
+        Self { repository, in_place, tree, target, done, moved, copied }
     }
 
     /// Does all of it; returns which files were left because of their looks alone.
@@ -213,7 +216,14 @@ impl<'a> Applying<'a> {
     fn link(&self, aside: &Aside<'_>, made: &str, target: &[u8]) -> io::Result<()> {
         let (parent, name) = split(target);
         let at = open_below(self.root(), parent, OFlags::DIRECTORY | OFlags::PATH)?;
-        Ok(linkat(at, name, &aside.directory, made, AtFlags::empty())?)
+        match linkat(&at, &name, &aside.directory, made, AtFlags::empty()) {
+            // A file system lets one file have only so many names.
+            Err(Errno::MLINK) => {
+                self.copied.fetch_add(1, Ordering::Relaxed);
+                copy(at.as_fd(), &name, aside, made, self.in_place.owner)
+            }
+            linked => Ok(linked?),
+        }
     }
 
     fn remove(&self, aside: &Aside<'_>, path: &[u8], last: &mut Last) -> Result<()> {
@@ -239,6 +249,26 @@ impl<'a> Applying<'a> {
         }
         settle(at.as_fd(), meta, None)
     }
+}
+
+/// Makes a file aside that is like one of the tree.
+fn copy(
+    at: BorrowedFd<'_>,
+    name: &CStr,
+    aside: &Aside<'_>,
+    made: &str,
+    owner: Option<(u32, u32)>,
+) -> io::Result<()> {
+    let mut from = File::from(open_below(at, name.to_bytes(), OFlags::empty())?);
+    let stamp = file::stamp_of(from.as_fd())?;
+    let attributes = file::attributes(from.as_fd())?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let made = openat(&aside.directory, made, flags, Mode::from_raw_mode(0o600))?;
+    let mut made = File::from(made);
+    io::copy(&mut from, &mut made)?;
+    made.sync_all()?;
+    let meta = Meta { mode: stamp.permissions(), modified: stamp.modified, attributes };
+    settle(made.as_fd(), &meta, owner)
 }
 
 /// A directory in the tree for what is not in its place yet, and for what is to go. Dropped, it is gone.

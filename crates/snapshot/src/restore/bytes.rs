@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, SeekFrom, seek};
+use rustix::io::Errno;
 
 use super::in_place::{InPlace, Target, Trust};
 use super::plan::Meta;
@@ -69,8 +70,13 @@ pub(super) fn decide(
     let verdicts = Mutex::new(vec![Verdict::Differs; doubts.len()]);
     let failure = Mutex::new(None);
     let work = || -> Result<()> {
-        let mut looking =
-            Looking { chunks: Chunks::of(repository), target, in_place, buffer: Vec::new() };
+        let mut looking = Looking {
+            chunks: Chunks::of(repository),
+            target,
+            in_place,
+            buffer: Vec::new(),
+            read: 0,
+        };
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(doubt) = doubts.get(number) else { return Ok(()) };
@@ -113,6 +119,8 @@ struct Looking<'a> {
     target: &'a Target,
     in_place: &'a InPlace<'a>,
     buffer: Vec<u8>,
+    /// How many bytes of the file were read.
+    read: u64,
 }
 
 impl Looking<'_> {
@@ -147,12 +155,12 @@ impl Looking<'_> {
         if self.in_place.trust == Trust::Looks && !changed {
             return Ok((Verdict::Same, 0));
         }
-        let mut at = 0;
-        let same = self.content(&opened, *content, &mut at).map_err(|wrong| match wrong {
+        self.read = 0;
+        let same = self.content(&opened, *content, &mut 0).map_err(|wrong| match wrong {
             Wrong::File(error) => failed(error),
             Wrong::Store(error) => error,
         })?;
-        Ok((if same { Verdict::Same } else { Verdict::OtherBytes }, at))
+        Ok((if same { Verdict::Same } else { Verdict::OtherBytes }, self.read))
     }
 
     /// Whether a file has these bytes from here on. Of the store only lists are read.
@@ -172,17 +180,35 @@ impl Looking<'_> {
         for item in self.chunks.list(content).map_err(Wrong::Store)? {
             let same = match item {
                 Item::Bytes(below) => self.content(file, below, at)?,
-                Item::Zeros(mut left) => {
-                    let mut same = true;
-                    while same && left > 0 {
-                        let some = left.min(MAX_CHUNK as u64);
-                        same = self.bytes(file, some, at, cut::is_zero)?;
-                        left -= some;
-                    }
-                    same
-                }
+                Item::Zeros(size) => self.zeros(file, size, at)?,
             };
             if !same {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a file has nothing but so many zeros from here on. Holes are not read.
+    fn zeros(&mut self, file: &File, size: u64, at: &mut u64) -> std::result::Result<bool, Wrong> {
+        let end = at.saturating_add(size);
+        while *at < end {
+            let data = match seek(file, SeekFrom::Data(*at)) {
+                Ok(data) => data,
+                // There is no data any more; it may have become shorter, too.
+                Err(Errno::NXIO) => file.metadata().map_err(Wrong::File)?.len(),
+                // This file system does not know.
+                Err(Errno::INVAL) => *at,
+                Err(error) => return Err(Wrong::File(error.into())),
+            };
+            if data >= end {
+                *at = end;
+                return Ok(true);
+            }
+            // A file that ends here is asked for more, and has none.
+            *at = data.max(*at);
+            let some = (end - *at).min(MAX_CHUNK as u64);
+            if !self.bytes(file, some, at, cut::is_zero)? {
                 return Ok(false);
             }
         }
@@ -201,6 +227,7 @@ impl Looking<'_> {
         match file.read_exact_at(&mut self.buffer, *at) {
             Ok(()) => {
                 *at += length;
+                self.read += length;
                 Ok(are_right(&self.buffer))
             }
             // It became shorter.

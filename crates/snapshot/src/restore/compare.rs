@@ -9,7 +9,8 @@ use rustix::fs::{FileType, OFlags, readlinkat};
 
 use super::bytes::{self, Doubt, Verdict};
 use super::in_place::{InPlace, Mended, Mending, Target, Trust};
-use super::make::{leads_to_nothing, mode_of_file};
+use super::links::{look_up, must_be_files};
+use super::make::mode_of_file;
 use super::plan::{Changes, MAX_HELD, Meta, ToMake};
 use crate::capture::path_of;
 use crate::content::Content;
@@ -385,27 +386,20 @@ impl<'a> Comparing<'a> {
             match outside.entry(target) {
                 MapEntry::Occupied(first) => self.links.push((path, first.get().clone(), found)),
                 MapEntry::Vacant(none) => {
-                    let Entry { kind, mode, modified, attributes, .. } =
-                        self.repository.entry_at(self.tree, none.key())?;
-                    let Kind::File(content) = kind else { return Err(leads_to_nothing()) };
-                    none.insert(path.clone());
-                    self.write(&path, Mending::Written);
-                    let meta = Meta { mode, modified, attributes };
-                    self.plan.files.push(ToMake { path, content, meta });
+                    none.insert(path);
                 }
             }
         }
-        if targets.is_empty() {
-            return Ok(());
-        }
-        let most = self.in_place.max_entries;
-        self.repository.walk(self.tree, most, &mut |path, entry| {
-            if matches!(entry.kind, Kind::File(_)) {
-                targets.remove(path);
-            }
+        let all = outside.keys().map(|target| &target[..]);
+        let (repository, tree) = (self.repository, self.tree);
+        look_up(repository, tree, all, &mut |target, file| {
+            let (content, meta) = file?;
+            let path = outside[target].clone();
+            self.write(&path, Mending::Written);
+            self.plan.files.push(ToMake { path, content, meta });
             Ok(())
         })?;
-        if targets.is_empty() { Ok(()) } else { Err(leads_to_nothing()) }
+        must_be_files(self.repository, self.tree, &targets)
     }
 
     /// Looks into what cannot be told from its looks.

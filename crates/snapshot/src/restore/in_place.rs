@@ -92,6 +92,8 @@ pub struct Mended {
     pub bytes_read: u64,
     /// Bytes of files that were written.
     pub bytes_written: u64,
+    /// Hard links that became files of their own: a file system lets one file have only so many names.
+    pub copied: u64,
     /// What was done at which path, by path. A directory that was removed stands for all that was in it.
     pub changes: Vec<(Vec<u8>, Mending)>,
     /// What is remembered of the tree as it is now. A capture that it is handed to reads only what
@@ -170,7 +172,9 @@ impl Repository {
             Effect::Report => mended.state = remembered.clone(),
             Effect::Write => {
                 let begin = Instant::now();
-                let doubtful = Applying::of(self, in_place, tree, &target).apply(plan)?;
+                let applying = Applying::of(self, in_place, tree, &target);
+                let doubtful = applying.apply(plan)?;
+                mended.copied = applying.copied.into_inner();
                 mended.took.write = begin.elapsed();
                 let begin = Instant::now();
                 let began = crate::capture::realtime();

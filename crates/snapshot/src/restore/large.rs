@@ -7,9 +7,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::ftruncate;
 
-use super::make::Making;
+use super::make::{HOLE, Making};
 use super::plan::ToMake;
 use crate::content::{Content, Item};
+use crate::cut;
 use crate::error::Result;
 use crate::id::ChunkKind;
 use crate::repository::{Chunks, Part};
@@ -122,15 +123,31 @@ impl Making<'_> {
             at += written + beside;
             Ok(())
         };
+        // Zeros after what is in the buffer: written only where they are too few for a hole.
+        let mut zeros = 0;
         chunks.each(ChunkKind::Data, content, &mut |part| match part {
+            Part::Bytes(bytes) if cut::is_zero(bytes) => {
+                zeros += bytes.len();
+                Ok(())
+            }
             Part::Bytes(bytes) => {
+                if zeros >= HOLE {
+                    write(buffer, zeros as u64)?;
+                } else {
+                    buffer.resize(buffer.len() + zeros, 0);
+                }
+                zeros = 0;
                 buffer.extend_from_slice(bytes);
                 if buffer.len() < AT_ONCE { Ok(()) } else { write(buffer, 0) }
             }
             // What is not written is zero.
-            Part::Zeros(size) => write(buffer, size),
+            Part::Zeros(size) => {
+                let size = size + std::mem::take(&mut zeros) as u64;
+                write(buffer, size)
+            }
         })?;
-        write(buffer, 0)
+        // The file is as long as it should be already.
+        write(buffer, zeros as u64)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Making what is in a snapshot, in a directory that nobody else knows of yet.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown, fsetxattr,
-    ftruncate, futimens, linkat, mkdirat, openat, symlinkat, unlinkat, utimensat,
+    ftruncate, futimens, mkdirat, openat, symlinkat, unlinkat, utimensat,
 };
 
 use super::flush::Flushing;
@@ -21,6 +21,7 @@ use super::plan::{Meta, Plan, ToMake};
 use super::{Damaged, Restore, Restored};
 use crate::capture::{Progress, path_of};
 use crate::content::Content;
+use crate::cut;
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::ChunkKind;
 use crate::repository::{Chunks, Part, Repository};
@@ -29,6 +30,10 @@ use crate::tree::{Entry, Kind, Modified};
 
 /// How many files a thread takes at a time.
 const RUN: usize = 32;
+
+/// From how many zero bytes on nothing is written, where a chunk has no others. A hole that was in the file when
+/// it was captured is one again, but for its ends.
+pub(super) const HOLE: usize = 64 * 1024;
 
 /// What one thing alone is called until it has its name.
 pub(super) const ALONE: &str = "it";
@@ -48,9 +53,9 @@ struct Done {
 /// A tree that is being made.
 pub(super) struct Making<'a> {
     pub(super) repository: &'a Repository,
-    restore: &'a Restore<'a>,
-    root: BorrowedFd<'a>,
-    left_out: Mutex<Vec<Vec<u8>>>,
+    pub(super) restore: &'a Restore<'a>,
+    pub(super) root: BorrowedFd<'a>,
+    pub(super) left_out: Mutex<Vec<Vec<u8>>>,
     flushing: Flushing,
 }
 
@@ -89,7 +94,7 @@ impl<'a> Making<'a> {
         match kind {
             Kind::File(content) => plan.files.push(ToMake { path, content, meta }),
             Kind::HardLink(target) => {
-                plan.files.push(self.linked(path, &target)?);
+                self.outside(&HashMap::from([(target, path)]), &mut plan)?;
             }
             Kind::Symlink(target) => {
                 let made = self.symlink(self.root, ALONE.as_bytes(), &target, &meta);
@@ -111,25 +116,17 @@ impl<'a> Making<'a> {
         let mut restored = self.files(&plan.files)?;
         restored.took.files = begin.elapsed();
         let begin = Instant::now();
-        self.links(plan)?;
+        let copied = self.links(plan)?;
         self.settle(&plan.directories)?;
         restored.took.finish = begin.elapsed();
         let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
         let mut left_out = std::mem::take(&mut *left_out);
         left_out.sort();
-        Ok(Restored { left_out, ..restored })
-    }
-
-    /// The file that a hard link to something outside of what is restored leads to.
-    fn linked(&self, path: Vec<u8>, target: &[u8]) -> Result<ToMake> {
-        let Entry { kind, mode, modified, attributes, .. } =
-            self.repository.entry_at(self.restore.tree, target)?;
-        let Kind::File(content) = kind else { return Err(leads_to_nothing()) };
-        Ok(ToMake { path, content, meta: Meta { mode, modified, attributes } })
+        Ok(Restored { left_out, copied, ..restored })
     }
 
     /// Takes note that something is damaged and left out, if that is wanted.
-    fn leave_out(&self, path: &[u8], error: SnapshotError) -> Result<()> {
+    pub(super) fn leave_out(&self, path: &[u8], error: SnapshotError) -> Result<()> {
         // A store that is busy has lost nothing.
         if error.is_transient() {
             return Err(error);
@@ -200,7 +197,6 @@ impl<'a> Making<'a> {
                                 plan.links.push((below, Vec::clone(first.get())));
                             }
                             MapEntry::Vacant(none) => {
-                                plan.files.push(self.linked(below.clone(), none.key())?);
                                 none.insert(below);
                             }
                         },
@@ -208,6 +204,7 @@ impl<'a> Making<'a> {
                 }
             }
         }
+        self.outside(&outside, &mut plan)?;
         self.order(&mut plan.files);
         Ok(plan)
     }
@@ -218,14 +215,6 @@ impl<'a> Making<'a> {
             let place = self.repository.place(file.content.id);
             place.map(|place| place.order())
         });
-    }
-
-    /// A path from the root of the tree, from what is restored of it on; nothing, if it is outside.
-    fn inside<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
-        match self.restore.path {
-            b"" => Some(path),
-            base => path.strip_prefix(base)?.strip_prefix(b"/"),
-        }
     }
 
     pub(super) fn symlink(
@@ -369,7 +358,7 @@ impl<'a> Making<'a> {
         let mut made = self.create(file, last)?;
         let (mut at, mut holes) = (0, false);
         chunks.each(ChunkKind::Data, file.content, &mut |part| {
-            match part {
+            match sparse(part) {
                 Part::Bytes(bytes) => {
                     made.write_all(bytes).map_err(&failed)?;
                     at += bytes.len() as u64;
@@ -410,34 +399,6 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// Makes further names of files, each of which was made.
-    fn links(&self, plan: &Plan) -> Result<()> {
-        if plan.links.is_empty() {
-            return Ok(());
-        }
-        let files: HashSet<&[u8]> = plan.files.iter().map(|file| &file.path[..]).collect();
-        let left_out: HashSet<Vec<u8>> = {
-            let left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
-            left_out.iter().cloned().collect()
-        };
-        for (path, target) in &plan.links {
-            if !files.contains(&target[..]) || left_out.contains(&target[..]) {
-                self.leave_out(path, leads_to_nothing())?;
-                continue;
-            }
-            let link = || -> io::Result<()> {
-                let (old_parent, old_name) = split(target);
-                let (new_parent, new_name) = split(path);
-                let flags = OFlags::DIRECTORY | OFlags::PATH;
-                let old = open_below(self.root, old_parent, flags)?;
-                let new = open_below(self.root, new_parent, flags)?;
-                Ok(linkat(old, old_name, new, new_name, AtFlags::empty())?)
-            };
-            link().map_err(self.failed("make the link", path))?;
-        }
-        Ok(())
-    }
-
     /// Gives directories what they had, when nothing is made in them any more: those below first.
     fn settle(&self, directories: &[(Vec<u8>, Meta)]) -> Result<()> {
         for (path, meta) in directories.iter().rev() {
@@ -452,6 +413,16 @@ impl<'a> Making<'a> {
 pub(super) fn leads_to_nothing() -> SnapshotError {
     let wrong = Malformed("a hard link leads to nothing that is a file");
     SnapshotError::damaged("a directory")(wrong)
+}
+
+/// A part of a file, as it is written: a chunk of zeros that is long enough to be worth a hole is not.
+fn sparse(part: Part<'_>) -> Part<'_> {
+    match part {
+        Part::Bytes(bytes) if bytes.len() >= HOLE && cut::is_zero(bytes) => {
+            Part::Zeros(bytes.len() as u64)
+        }
+        Part::Bytes(_) | Part::Zeros(_) => part,
+    }
 }
 
 /// The directory of a path, and the name in it.

@@ -11,6 +11,7 @@ mod flush;
 mod in_place;
 mod known;
 mod large;
+mod links;
 mod make;
 mod place;
 mod plan;
@@ -77,6 +78,8 @@ pub struct Restored {
     /// Paths that were left out because they, or all that is in them, are damaged; a directory that is
     /// named is there and empty.
     pub left_out: Vec<Vec<u8>>,
+    /// Hard links that became files of their own: a file system lets one file have only so many names.
+    pub copied: u64,
     /// Where the time went.
     pub took: RestoreTook,
 }

@@ -58,11 +58,17 @@ impl Plan {
             return Err(SnapshotError::TooMuch { what: "bytes of names", most: MAX_HELD });
         }
         if let Kind::File(content) = &entry.kind {
-            self.bytes = self.bytes.saturating_add(content.size);
+            self.count_bytes(content.size, restore)?;
         }
         if self.entries > restore.max_entries {
             return Err(SnapshotError::TooMuch { what: "names", most: restore.max_entries });
         }
+        Ok(())
+    }
+
+    /// Takes account of the bytes of a file.
+    pub(super) fn count_bytes(&mut self, size: u64, restore: &Restore<'_>) -> Result<()> {
+        self.bytes = self.bytes.saturating_add(size);
         if self.bytes > restore.max_bytes {
             return Err(SnapshotError::TooMuch { what: "bytes", most: restore.max_bytes });
         }

@@ -262,7 +262,8 @@ fn a_torn_file_is_mended_by_who_reads_its_bytes() {
     assert_eq!(changes(&mended.changes), repaired);
     assert_eq!(changes(&reported.changes), repaired);
     let again = mend(&repository, &snapshot, &tree, Trust::Bytes);
-    assert_eq!((again.same, again.bytes_read), (4, snapshot.bytes()));
+    let holes = 30 << 20;
+    assert_eq!((again.same, again.bytes_read), (4, snapshot.bytes() - holes));
     assert!(fs::metadata(tree.join("sparse")).unwrap().blocks() < 100, "holes stay holes");
 }
 

@@ -9,6 +9,7 @@ mod compare;
 mod crashes;
 mod damage;
 mod database;
+mod edges;
 mod in_place;
 mod kinds;
 mod looks;

@@ -1,0 +1,145 @@
+//! The edges of what trees hold: links out of what is restored, holes, and more than can be kept.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ash_snapshot::objects::{MemoryObjects, Objects};
+use ash_snapshot::{Repository, Restore, Root, State, Trust};
+
+use crate::compare::{capture, in_memory, picture, restored, whole};
+use crate::in_place::{in_place, mend};
+use crate::stores::{Answer, Call, Odd};
+
+/// A repository that counts how often something is read from its packs.
+fn counting() -> (Repository, Arc<AtomicU64>) {
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    let below: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+    let store = Odd::new(&below, move |call, name| {
+        if call == Call::Get && name.starts_with("packs/") {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        Answer::Right
+    });
+    (Repository::open(store).unwrap(), reads)
+}
+
+/// A tree in which every file of one directory has a further name in another.
+fn linked(tree: &Path, files: usize) {
+    for number in 0..files {
+        let directory = tree.join(format!("first/{}", number % 10));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(number.to_string()), number.to_string()).unwrap();
+    }
+    fs::create_dir(tree.join("later")).unwrap();
+    for number in 0..files {
+        let first = tree.join(format!("first/{}/{number}", number % 10));
+        fs::hard_link(first, tree.join(format!("later/{number}"))).unwrap();
+    }
+}
+
+#[test]
+fn links_out_of_what_is_restored_are_found_in_one_pass() {
+    let reads_of = |files: usize| {
+        let place = tempfile::tempdir().unwrap();
+        let tree = place.path().join("tree");
+        linked(&tree, files);
+        let (repository, reads) = counting();
+        let snapshot = capture(&repository, &tree, &mut State::default()).snapshot;
+        reads.store(0, Ordering::Relaxed);
+        let target = place.path().join("later");
+        let later = Restore { path: b"later", ..whole(&snapshot.roots[0], &target) };
+        assert_eq!(repository.restore(&later).unwrap().files, files as u64);
+        let alone = reads.swap(0, Ordering::Relaxed);
+        for number in 0..files {
+            let text = fs::read_to_string(target.join(number.to_string())).unwrap();
+            assert_eq!(text, number.to_string());
+        }
+        // And in place, where the first names are left alone.
+        let beside = place.path().join("beside");
+        fs::create_dir(&beside).unwrap();
+        let excluded = [b"first".to_vec()];
+        let root = Root { name: "workspace", path: &beside, excluded: &excluded };
+        let wanted = in_place(&snapshot, &beside, Trust::Looks);
+        let wanted = ash_snapshot::InPlace { root, ..wanted };
+        let mended = repository.restore_in_place(&wanted, &State::default()).unwrap();
+        assert_eq!(mended.written, files as u64 + 1);
+        (alone, reads.load(Ordering::Relaxed))
+    };
+    assert_eq!(reads_of(40), reads_of(400), "so often is read however many links there are");
+}
+
+#[test]
+fn bytes_of_files_that_links_lead_to_count() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    linked(&tree, 10);
+    let repository = in_memory();
+    let snapshot = capture(&repository, &tree, &mut State::default()).snapshot;
+    let target = place.path().join("later");
+    let later = Restore { path: b"later", ..whole(&snapshot.roots[0], &target) };
+    let refused = repository.restore(&Restore { max_bytes: 9, ..later.clone() }).unwrap_err();
+    assert!(matches!(refused, ash_snapshot::SnapshotError::TooMuch { .. }), "{refused}");
+    repository.restore(&Restore { max_bytes: 10, ..later }).unwrap();
+}
+
+/// A file with a hole in its middle.
+fn sparse(path: &Path, bytes: u64) {
+    let file = File::create(path).unwrap();
+    file.set_len(bytes).unwrap();
+    file.write_all_at(b"begin", 0).unwrap();
+    file.write_all_at(b"end", bytes - 3).unwrap();
+}
+
+#[test]
+fn a_comparison_does_not_read_holes() {
+    let tree = tempfile::tempdir().unwrap();
+    sparse(&tree.path().join("sparse"), 64 << 20);
+    let repository = in_memory();
+    let snapshot = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    let mended = mend(&repository, &snapshot, tree.path(), Trust::Bytes);
+    assert_eq!((mended.same, mended.written), (1, 0));
+    assert!(mended.bytes_read <= 2 << 20, "{} bytes were read", mended.bytes_read);
+    // What was written into the hole is found.
+    let found = fs::metadata(tree.path().join("sparse")).unwrap().modified().unwrap();
+    let file = File::options().write(true).open(tree.path().join("sparse")).unwrap();
+    file.write_all_at(b"x", 33 << 20).unwrap();
+    file.set_modified(found).unwrap();
+    let mended = mend(&repository, &snapshot, tree.path(), Trust::Bytes);
+    assert_eq!((mended.written, mended.repaired), (1, 1));
+    // And zeros that were are no difference.
+    let file = File::options().write(true).open(tree.path().join("sparse")).unwrap();
+    file.write_all_at(&[0; 8192], 20 << 20).unwrap();
+    file.set_modified(found).unwrap();
+    let mended = mend(&repository, &snapshot, tree.path(), Trust::Bytes);
+    assert_eq!((mended.same, mended.written), (1, 0));
+    assert!(mended.bytes_read <= 8 << 20, "{} bytes were read", mended.bytes_read);
+}
+
+#[test]
+fn holes_of_small_files_come_back_as_holes() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    sparse(&tree.join("small"), 1 << 20);
+    sparse(&tree.join("middling"), 8 << 20);
+    // A hole that no window of a large file lies in.
+    let large = File::create(tree.join("large")).unwrap();
+    for (at, byte) in (0..12_u64).zip(1..) {
+        large.write_all_at(&[byte; 100_000], (at << 20) + 500_000).unwrap();
+    }
+    fs::write(tree.join("zeros"), vec![0; 3 << 20]).unwrap();
+    let repository = in_memory();
+    let snapshot = capture(&repository, &tree, &mut State::default()).snapshot;
+    assert!(restored(&repository, &snapshot) == picture(&tree));
+    let target = place.path().join("target");
+    crate::compare::restore(&repository, &snapshot, &target).unwrap();
+    let blocks = |name: &str| fs::metadata(target.join(name)).unwrap().blocks() * 512;
+    for (name, most) in [("small", 512 << 10), ("middling", 1 << 20), ("large", 4 << 20)] {
+        assert!(blocks(name) <= most, "{name} has {} bytes", blocks(name));
+    }
+    assert_eq!(blocks("zeros"), 0, "what is nothing but zeros needs no space");
+}
