@@ -240,6 +240,43 @@ fn a_few_directories_that_are_as_many_as_there_are_atoms_are_refused() {
 }
 
 #[test]
+fn more_bytes_than_any_disk_has_are_refused_before_one_is_written() {
+    let (repository, snapshot) = taken(|cutter| {
+        let mut content = cutter.whole(ChunkKind::Data, &[7; 60_000]).unwrap();
+        for _ in 0..4 {
+            content = cutter.list(vec![Item::Bytes(content); 1024]).unwrap();
+        }
+        directory(cutter, &[entry(b"a", Kind::File(content))])
+    });
+    let place = tempfile::tempdir().unwrap();
+    let target = place.path().join("target");
+    let restore = Restore {
+        tree: &snapshot.roots[0],
+        path: b"",
+        damaged: Damaged::Refuse,
+        target: &target,
+        owner: None,
+        max_entries: 10,
+        max_bytes: u64::MAX,
+        threads: 2,
+        progress: &|_| panic!("something was written"),
+    };
+    let refused = repository.restore(&restore).unwrap_err();
+    assert!(refused.to_string().contains("no space for more"), "{refused}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    // A hole of that size needs no space, and is made.
+    let (repository, snapshot) = taken(|cutter| {
+        let some = cutter.whole(ChunkKind::Data, &[7; 60_000]).unwrap();
+        let hole = cutter.list(vec![Item::Bytes(some), Item::Zeros(1 << 43)]).unwrap();
+        directory(cutter, &[entry(b"a", Kind::File(hole))])
+    });
+    repository
+        .restore(&Restore { tree: &snapshot.roots[0], progress: &|_| true, ..restore })
+        .unwrap();
+    assert_eq!(std::fs::metadata(target.join("a")).unwrap().len(), (1 << 43) + 60_000);
+}
+
+#[test]
 fn sizes_that_lie_are_refused() {
     let file =
         |content| restored(move |cutter| directory(cutter, &[entry(b"a", Kind::File(content))]));

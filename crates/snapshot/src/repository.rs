@@ -15,8 +15,8 @@ use crate::time::{Surroundings, Time};
 use crate::tree;
 
 /// What the first object says.
-const FORMAT: &[u8] = b"ash-snapshot 1\n";
-const FORMAT_NAME: &str = "format";
+pub(crate) const FORMAT: &[u8] = b"ash-snapshot 1\n";
+pub(crate) const FORMAT_NAME: &str = "format";
 
 /// The longest encoding of one directory: some million names.
 const MAX_DIRECTORY: u64 = 512 * 1024 * 1024;

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::content::Content;
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::Id;
-use crate::objects::{Put, is_transient};
+use crate::objects::Put;
 use crate::repository::Repository;
 use crate::scan::Skipped;
 use crate::text;
@@ -298,12 +298,10 @@ impl Repository {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(SnapshotError::Missing(format!("the snapshot {id}")));
             }
+            // It is longer than any record: what is no record is relied on by nobody.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Vec::new(),
             // It is there and may be read later: to forget it now would say that nobody relies on it.
-            Err(error) if is_transient(&error) => {
-                return Err(SnapshotError::store("read", name)(error));
-            }
-            // What cannot be read is relied on by nobody.
-            Err(_) => Vec::new(),
+            Err(error) => return Err(SnapshotError::store("read", name)(error)),
         };
         // It says when that was, and is to be there for a grace period after the other is gone.
         loop {

@@ -11,7 +11,7 @@ use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::objects::{Listed, Objects};
 use crate::pack::{BEGIN, Opener, PackedChunk};
-use crate::repository::{Chunks, Repository, pack_name};
+use crate::repository::{Chunks, FORMAT, FORMAT_NAME, Repository, pack_name};
 use crate::show::join;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::Kind;
@@ -183,6 +183,9 @@ impl Repository {
                     // Collected meanwhile.
                     Ok(()) | Err(SnapshotError::Missing(_)) => {}
                     Err(error) if error.is_transient() => return stop(error),
+                    Err(error) if !self.is_of_the_pack(&error, *id, listed.size) => {
+                        return stop(error);
+                    }
                     Err(error) => lock().damaged.push((pack_name(*id), reason(&error))),
                 }
                 let progress = Progress {
@@ -206,6 +209,26 @@ impl Repository {
             return Err(error);
         }
         Ok(packs.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether a pack could not be read because of what it is. A disk, or a process that has too much open, fails
+    /// with other objects too: then nobody knows what is damaged.
+    fn is_of_the_pack(&self, error: &SnapshotError, id: Id, size: u64) -> bool {
+        match error {
+            SnapshotError::Store { .. } => {
+                let again = self.read_pack(id, size, &mut Vec::new());
+                again.is_err_and(|again| !again.is_transient())
+                    && self.store().get(FORMAT_NAME, FORMAT.len() as u64).is_ok()
+            }
+            SnapshotError::Tree { .. }
+            | SnapshotError::Damaged { .. }
+            | SnapshotError::Missing(_)
+            | SnapshotError::Format(_)
+            | SnapshotError::Exists(_)
+            | SnapshotError::TooMuch { .. }
+            | SnapshotError::Collected
+            | SnapshotError::Cancelled => true,
+        }
     }
 
     /// Reads a pack, and puts down which chunks of it are whole; also of one that is damaged. It is read from

@@ -238,6 +238,7 @@ impl<'a> Making<'a> {
 
     /// Makes every file, by several threads.
     pub(super) fn files(&self, files: &[ToMake]) -> Result<Restored> {
+        self.check_space(files)?;
         let made = self.flushing.during(self.root, || self.each_file(files));
         made.map_err(self.failed("sync", b""))?
     }

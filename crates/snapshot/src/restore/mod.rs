@@ -16,6 +16,7 @@ mod make;
 mod place;
 mod plan;
 mod remove;
+mod space;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -51,7 +52,8 @@ pub struct Restore<'a> {
     pub owner: Option<(u32, u32)>,
     /// How many names there may be at the most.
     pub max_entries: u64,
-    /// How many bytes there may be at the most.
+    /// How many bytes there may be at the most. More than the file system has space for is refused anyway,
+    /// before any file is made; bytes in holes need none.
     pub max_bytes: u64,
     /// How many threads work.
     pub threads: usize,

@@ -12,13 +12,26 @@ use crate::file;
 use crate::scan::{is_gone, open_below};
 use crate::show::join;
 
-/// Removes what is at a path below a directory.
+/// How often one directory is looked into at the most, if somebody keeps putting something there.
+const MAX_LOOKS: u32 = 64;
+
+/// Removes what is at a path below a directory. What is mounted there is not removed, and an error.
 pub(super) fn remove_tree(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<()> {
     let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
-    let mut waiting = vec![path.to_owned()];
-    while let Some(path) = waiting.last() {
+    let mut waiting = vec![(path.to_owned(), 0)];
+    while let Some((path, looks)) = waiting.last_mut() {
+        *looks += 1;
+        if *looks > MAX_LOOKS {
+            return Err(Errno::NOTEMPTY.into());
+        }
         let directory = match open(root, path) {
             Ok(directory) => directory,
+            Err(error) if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    format!("something is mounted at {}", String::from_utf8_lossy(path)),
+                ));
+            }
             Err(error) if is_gone(&error) => {
                 waiting.pop();
                 continue;
@@ -35,7 +48,7 @@ pub(super) fn remove_tree(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<()> {
             }
             match unlinkat(&directory, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(Errno::ISDIR) => below.push(join(path, name.to_bytes())),
+                Err(Errno::ISDIR) => below.push((join(path, name.to_bytes()), 0)),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -74,4 +87,48 @@ fn open(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let found = open_below(root, path, OFlags::DIRECTORY | OFlags::PATH)?;
     chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::from_raw_mode(0o700))?;
     open_below(root, path, OFlags::DIRECTORY)
+}
+
+#[cfg(test)]
+mod test {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+
+    const MOUNTED: &str = "ASH_SNAPSHOT_REMOVES";
+
+    /// Not a test: removes a tree that something is mounted in, in a world of its own.
+    #[test]
+    fn the_process_that_removes() {
+        let Some(place) = std::env::var_os(MOUNTED) else { return };
+        let place = std::path::Path::new(&place);
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "none"]).arg(place.join("tree/mounted"));
+        assert!(mount.status().unwrap().success());
+        fs::write(place.join("tree/mounted/inside"), "not ours").unwrap();
+        let root = fs::File::open(place).unwrap();
+        let refused = remove_tree(root.as_fd(), b"tree").unwrap_err();
+        assert!(refused.to_string().contains("mounted at tree/mounted"), "{refused}");
+        assert!(place.join("tree/mounted/inside").exists());
+        fs::write(place.join("seen"), "").unwrap();
+    }
+
+    #[test]
+    fn what_is_mounted_in_a_tree_is_not_removed_and_ends_the_removal() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.path().join("tree/mounted")).unwrap();
+        let unshared = Command::new("unshare").args(["-rm", "true"]).status();
+        if !unshared.is_ok_and(|status| status.success()) {
+            println!("not tried: this machine lets nobody mount anything");
+            return;
+        }
+        let mut removing = Command::new("unshare");
+        removing.arg("-rm").arg(std::env::current_exe().unwrap());
+        let test = "restore::remove::test::the_process_that_removes";
+        removing.args(["--exact", test, "--test-threads=1"]);
+        let output = removing.env(MOUNTED, place.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(place.path().join("seen").exists());
+    }
 }

@@ -295,3 +295,24 @@ fn nothing_is_removed_for_a_copy_that_only_the_cache_has() {
         assert_eq!(restored(&direct(), &second), picture(tree.path()), "part {wrong}, later");
     }
 }
+
+#[test]
+fn what_is_being_written_is_not_evicted_and_its_directory_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let counted = Counted::new();
+    let cached = counted.cached(dir.path(), 8_000);
+    let begun = cached.begin().unwrap();
+    let name = |number: u32| format!("packs/aa/{number:064}");
+    for number in 0..20 {
+        cached.put(&name(number), &[1; 1_900]).unwrap();
+    }
+    assert!(held(dir.path()) <= 8_000, "some were evicted");
+    assert_eq!(entries(&dir.path().join("tmp")).len(), 1, "and not the one that was begun");
+    drop(begun);
+    // Also if somebody removes all of it, it is used again.
+    fs::remove_dir_all(dir.path()).unwrap();
+    cached.put(&name(20), &[2; 1_900]).unwrap();
+    counted.reads();
+    assert_eq!(cached.get(&name(20), 5_000).unwrap(), [2; 1_900]);
+    assert_eq!(counted.reads(), 0, "it is kept");
+}

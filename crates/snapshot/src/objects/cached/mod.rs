@@ -27,6 +27,9 @@ const KEPT: &str = "packs/";
 /// Where entries lie before they have their names.
 const ASIDE: &str = "tmp";
 
+/// For how long one is written at the most: then whoever began it is dead.
+const BEGUN_FOR_LONG: Duration = Duration::from_secs(60 * 60);
+
 /// Held by whoever evicts.
 const LOCK: &str = "lock";
 
@@ -145,7 +148,16 @@ impl CachedObjects {
     }
 
     fn begin_entry(&self) -> io::Result<NewEntry> {
-        NewEntry::begin(self.dir.join(ASIDE).join(uuid::Uuid::now_v7().to_string()))
+        let aside = self.dir.join(ASIDE);
+        let path = aside.join(uuid::Uuid::now_v7().to_string());
+        match NewEntry::begin(path.clone()) {
+            // Whoever removed the directory: it is used again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_directory(&aside)?;
+                NewEntry::begin(path)
+            }
+            begun => begun,
+        }
     }
 
     /// Keeps an entry, unless the object was removed meanwhile.
@@ -179,15 +191,18 @@ impl CachedObjects {
         let is_ours = lock.as_ref().is_some_and(|lock| lock.try_lock().is_ok());
         if held > self.most && is_ours {
             entries.sort_by_key(|entry| entry.used);
+            let aside = self.dir.join(ASIDE);
             for entry in entries {
                 if held <= self.most / 10 * 9 {
                     break;
                 }
-                if fs::remove_file(&entry.path).is_ok() {
-                    held -= entry.length;
-                    // Only if it is empty.
-                    let _kept = entry.path.parent().map(fs::remove_dir);
+                if entry.is_begun || fs::remove_file(&entry.path).is_err() {
+                    continue;
                 }
+                held -= entry.length;
+                // Only if it is empty, and never the one that entries begin in.
+                let directory = entry.path.parent().filter(|above| *above != aside);
+                let _kept = directory.map(fs::remove_dir);
             }
         }
         *room = Room { held: Some(held), written: 0 };
@@ -196,6 +211,7 @@ impl CachedObjects {
     /// Every file in the directory.
     fn entries(&self) -> Vec<Used> {
         let mut entries = Vec::new();
+        let aside = self.dir.join(ASIDE);
         let mut waiting = vec![self.dir.clone()];
         while let Some(directory) = waiting.pop() {
             let Ok(found) = fs::read_dir(directory) else { continue };
@@ -205,7 +221,10 @@ impl CachedObjects {
                     waiting.push(path);
                 } else if path != self.dir.join(LOCK) {
                     let used = (meta.mtime(), meta.mtime_nsec());
-                    entries.push(Used { path, length: meta.len(), used });
+                    let age = meta.modified().ok().and_then(|at| at.elapsed().ok());
+                    let is_begun = path.parent() == Some(&*aside)
+                        && age.is_none_or(|age| age < BEGUN_FOR_LONG);
+                    entries.push(Used { path, length: meta.len(), used, is_begun });
                 }
             }
         }
@@ -236,6 +255,8 @@ struct Used {
     path: PathBuf,
     length: u64,
     used: (i64, i64),
+    /// Whether somebody is writing it.
+    is_begun: bool,
 }
 
 /// What a part of an object is, here.
