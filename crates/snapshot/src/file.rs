@@ -22,7 +22,7 @@ pub(crate) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 #[derive(Debug)]
 pub(crate) enum Read {
     /// Its bytes, as they were at one moment if it is stable.
-    Bytes { bytes: Vec<u8>, stamp: Stamp, attributes: Attributes, stable: bool },
+    Bytes { bytes: Vec<u8>, stamp: Stamp, attributes: Found, stable: bool },
     /// It is larger than what is read at once.
     Large,
     /// It is not there any more, or is no file any more.
@@ -43,7 +43,7 @@ pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8], mut spare: Vec<u8>) -> io:
         if before.size > MIDDLING as u64 {
             return Ok(Read::Large);
         }
-        let attributes = attributes(file.as_fd())?;
+        let attributes = all_attributes(file.as_fd())?;
         let mut bytes = std::mem::take(&mut spare);
         bytes.clear();
         read_whole(&file, &mut bytes, usize::try_from(before.size).unwrap_or(0))?;
@@ -116,8 +116,26 @@ pub(crate) fn stamp_of(file: BorrowedFd<'_>) -> io::Result<Stamp> {
     Ok(Stamp::of(&statx(file, c"", AtFlags::EMPTY_PATH, ASKED)?))
 }
 
+/// Extended attributes that were found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Those that are kept.
+    pub(crate) kept: Attributes,
+    /// How many are not, of those that somebody may miss.
+    pub(crate) lost: u64,
+}
+
+/// Attributes that are no user's and that somebody may miss: who may do what, and what a program may.
+const MISSED: [&[u8]; 3] =
+    [b"system.posix_acl_access", b"system.posix_acl_default", b"security.capability"];
+
 /// The extended attributes of something that is open, as far as they are kept.
 pub(crate) fn attributes(file: BorrowedFd<'_>) -> io::Result<Attributes> {
+    all_attributes(file).map(|found| found.kept)
+}
+
+/// The same, and how many others there are.
+pub(crate) fn all_attributes(file: BorrowedFd<'_>) -> io::Result<Found> {
     // Most files have none or few.
     let mut names = [0_u8; 256];
     let mut more = Vec::new();
@@ -128,29 +146,38 @@ pub(crate) fn attributes(file: BorrowedFd<'_>) -> io::Result<Attributes> {
             match flistxattr(file, &mut more[..]) {
                 Ok(length) => &more[..length],
                 // Far more than anybody means to keep.
-                Err(Errno::RANGE | Errno::TOOBIG) => return Ok(Vec::new()),
+                Err(Errno::RANGE | Errno::TOOBIG) => {
+                    return Ok(Found { lost: 1, ..Found::default() });
+                }
                 Err(error) => return Err(error.into()),
             }
         }
         // There are none here.
-        Err(Errno::NOTSUP) => return Ok(Vec::new()),
+        Err(Errno::NOTSUP) => return Ok(Found::default()),
         Err(error) => return Err(error.into()),
     };
-    let mut found = Vec::new();
-    for name in names.split(|&byte| byte == 0).filter(|name| is_attribute(name)) {
+    let (mut kept, mut lost) = (Vec::new(), 0);
+    for name in names.split(|&byte| byte == 0) {
+        if !is_attribute(name) {
+            lost += u64::from(MISSED.contains(&name));
+            continue;
+        }
         let mut value = vec![0; MAX_ATTRIBUTE];
         match fgetxattr(file, name, &mut value[..]) {
             Ok(length) => {
                 value.truncate(length);
-                found.push((name.to_owned(), value));
+                kept.push((name.to_owned(), value));
             }
-            Err(Errno::NODATA | Errno::RANGE) => {}
+            Err(Errno::NODATA) => {}
+            // It is longer than what is kept.
+            Err(Errno::RANGE | Errno::TOOBIG) => lost += 1,
             Err(error) => return Err(error.into()),
         }
     }
-    found.sort();
-    found.truncate(MAX_ATTRIBUTES);
-    Ok(found)
+    kept.sort();
+    lost += kept.len().saturating_sub(MAX_ATTRIBUTES) as u64;
+    kept.truncate(MAX_ATTRIBUTES);
+    Ok(Found { kept, lost })
 }
 
 /// A piece of a large file.

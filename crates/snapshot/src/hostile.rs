@@ -166,6 +166,7 @@ fn restored(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Result<Restor
         directories: 0,
         links: 0,
         bytes: 0,
+        attributes: Vec::new(),
     };
     let place = tempfile::tempdir().unwrap();
     let restore = Restore {
@@ -327,6 +328,7 @@ fn taken(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Repository, Snap
         directories: 0,
         links: 0,
         bytes: 0,
+        attributes: Vec::new(),
     };
     let snapshot = Snapshot {
         version: Snapshot::VERSION,
@@ -341,6 +343,7 @@ fn taken(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Repository, Snap
         skipped: crate::Skipped::default(),
         unstable: Vec::new(),
         unreadable: Vec::new(),
+        stripped: Vec::new(),
         unfrozen: 0,
     };
     repository.put_snapshot(&snapshot).unwrap();

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::restore::is_aside;
 use crate::show::join;
+use crate::snapshot::MAX_UNSTABLE;
 use crate::state::{ASKED, KnownKind, KnownTree, Stamp};
 
 /// How long a path can be that the kernel takes at once.
@@ -23,6 +24,10 @@ const PATH_BYTES: usize = 4000;
 
 /// How long the path of a directory may be that is looked into: several times what programs can name.
 const MAX_PATH: usize = 32 * 1024;
+
+/// How many bytes the paths of directories may have together that programs cannot name at once. Each level of a deep
+/// tree has all those above it in its path: this is enough for some four thousand of them.
+const MAX_LONG_PATHS: usize = 64 * 1024 * 1024;
 
 /// What was found of a tree.
 #[derive(Debug, Default)]
@@ -62,6 +67,10 @@ pub struct Skipped {
     /// Where something else is mounted: the directory is kept, and not what is in it.
     #[serde(default)]
     pub mounts: u64,
+    /// Extended attributes that are not kept: access control lists, what a program may do, and those of a user
+    /// that are too many or too long.
+    #[serde(default)]
+    pub attributes: u64,
 }
 
 impl Skipped {
@@ -71,6 +80,7 @@ impl Skipped {
         self.devices += other.devices;
         self.unreadable += other.unreadable;
         self.mounts += other.mounts;
+        self.attributes += other.attributes;
     }
 }
 
@@ -115,6 +125,8 @@ struct Shared {
     waiting: Vec<usize>,
     /// How many are being looked into.
     busy: usize,
+    /// How many bytes the paths have that are long.
+    long_paths: usize,
     failed: Option<(Vec<u8>, io::Error)>,
 }
 
@@ -196,7 +208,9 @@ impl Scan<'_> {
 
     /// Puts down what was found in a directory; what is in it waits to be looked into.
     fn note(&self, shared: &mut Shared, directory: usize, path: Vec<u8>, mut looked: Looked) {
-        for (entry, known) in looked.entries.iter_mut().zip(&looked.below) {
+        let mut too_deep = Vec::new();
+        let entries = looked.entries.iter_mut().zip(&looked.below).enumerate();
+        for (at, (entry, known)) in entries {
             if entry.stamp.file_type() != FileType::Directory {
                 continue;
             }
@@ -205,16 +219,29 @@ impl Scan<'_> {
                 below.push(b'/');
             }
             below.extend_from_slice(&entry.name);
-            if below.len() > MAX_PATH {
+            if below.len() > PATH_BYTES {
+                shared.long_paths += below.len();
+            }
+            if below.len() > MAX_PATH || shared.long_paths > MAX_LONG_PATHS {
                 // What is in there could not be restored either, and costs its depth squared.
                 shared.found.skipped.unreadable += 1;
-                shared.found.unreadable.push(below);
+                if shared.found.unreadable.len() < MAX_UNSTABLE {
+                    shared.found.unreadable.push(below);
+                }
+                too_deep.push(at);
                 continue;
             }
             let number = shared.found.directories.len();
             shared.found.directories.push(unseen(below, *known));
             shared.waiting.push(number);
             entry.directory = Some(number);
+        }
+        // They are not there, as far as anybody is told.
+        if !too_deep.is_empty() {
+            let mut numbers = 0..;
+            looked.entries.retain(|_| {
+                numbers.next().is_some_and(|number| too_deep.binary_search(&number).is_err())
+            });
         }
         shared.found.skipped.add(looked.skipped);
         shared.found.left.extend(looked.left);
@@ -235,6 +262,8 @@ impl Scan<'_> {
         let mut skipped = Skipped::default();
         let opened = match open_below(self.root, path, OFlags::DIRECTORY) {
             Ok(opened) => opened,
+            // Something is mounted there: it is empty to us.
+            Err(error) if !path.is_empty() && is_mounted(&error) => return Ok(Looked::default()),
             // Gone since its name was read, or not to be read.
             Err(error) if !path.is_empty() && is_gone(&error) => {
                 return Ok(Looked { vanished: true, ..Looked::default() });
@@ -363,6 +392,11 @@ fn look_at(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<(Stamp, Mounted
     let found = statx(directory, name, flags, ASKED)?;
     let mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
     Ok((Stamp::of(&found), if mounted { Mounted::Here } else { Mounted::No }))
+}
+
+/// Whether something could not be reached because it is on another mount.
+pub(crate) fn is_mounted(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::XDEV.raw_os_error())
 }
 
 /// Whether something was there and is not any more, or is something else now.

@@ -14,7 +14,7 @@ use crate::objects::Put;
 use crate::repository::Repository;
 use crate::scan::Skipped;
 use crate::text;
-use crate::tree::Modified;
+use crate::tree::{Modified, is_attribute};
 
 /// The longest record.
 pub(crate) const MAX_RECORD: u64 = 64 * 1024;
@@ -105,6 +105,9 @@ pub struct Snapshot {
     pub unstable: Vec<String>,
     /// What could not be read; some of it, if that is much.
     pub unreadable: Vec<String>,
+    /// What had extended attributes that are not kept; some of it, if that is much.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stripped: Vec<String>,
     /// How many files were read after the freeze budget was spent, each with a check that it did not
     /// change meanwhile.
     pub unfrozen: u64,
@@ -133,6 +136,46 @@ pub struct Tree {
     pub links: u64,
     /// How many bytes the files have.
     pub bytes: u64,
+    /// Extended attributes of the root directory, by name.
+    #[serde(default, with = "hexadecimal", skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// How many bytes the attributes of a root directory may have, as a record has room for them.
+pub(crate) const MAX_ROOT_ATTRIBUTES: usize = 4096;
+
+/// Names and values of attributes, each in hexadecimal digits: they are any bytes.
+mod hexadecimal {
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
+    pub(super) fn serialize<S: Serializer>(of: &Attributes, to: S) -> Result<S::Ok, S::Error> {
+        let digits = |bytes: &[u8]| -> String {
+            bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(digit).collect()
+        };
+        let shown: Vec<_> = of.iter().map(|(name, value)| (digits(name), digits(value))).collect();
+        shown.serialize(to)
+    }
+
+    fn digit(half: u8) -> char {
+        char::from_digit(u32::from(half), 16).expect("half a byte is a digit")
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Attributes, D::Error> {
+        let shown = Vec::<(String, String)>::deserialize(from)?;
+        let both = shown.iter().map(|(name, value)| Some((bytes(name)?, bytes(value)?)));
+        let all: Option<Attributes> = both.collect();
+        all.ok_or_else(|| D::Error::custom("an attribute is not in hexadecimal digits"))
+    }
+
+    fn bytes(digits: &str) -> Option<Vec<u8>> {
+        let halves = digits.chars().map(|digit| digit.to_digit(16));
+        let halves: Vec<u8> = halves.map(|half| u8::try_from(half?).ok()).collect::<Option<_>>()?;
+        let (bytes, rest) = halves.as_chunks::<2>();
+        rest.is_empty().then(|| bytes.iter().map(|[high, low]| high << 4 | low).collect())
+    }
 }
 
 impl Tree {
@@ -151,6 +194,11 @@ impl Tree {
         }
         if self.escaped.iter().any(|path| text::unescape(path).is_none()) {
             return Err(Malformed("a path that was left out is not spelled as one"));
+        }
+        let mut attributes = self.attributes.iter();
+        if attributes.any(|(name, value)| !is_attribute(name) || value.len() > MAX_ROOT_ATTRIBUTES)
+        {
+            return Err(Malformed("an attribute of a root is none of a user's"));
         }
         self.tree.check()
     }
@@ -209,7 +257,8 @@ impl Snapshot {
     /// Names fewer unstable files, if they are too many for a record; and says whether it fits now.
     pub(crate) fn fit(&mut self) -> bool {
         while self.encode().len() as u64 > MAX_RECORD {
-            if self.unstable.pop().or_else(|| self.unreadable.pop()).is_none() {
+            let least = self.stripped.pop().or_else(|| self.unstable.pop());
+            if least.or_else(|| self.unreadable.pop()).is_none() {
                 return false;
             }
         }
@@ -367,6 +416,7 @@ mod test {
             skipped: Skipped::default(),
             unstable: vec!["\u{1}".repeat(5000); MAX_UNSTABLE],
             unreadable: Vec::new(),
+            stripped: Vec::new(),
             unfrozen: 0,
         };
         assert!(snapshot.fit());

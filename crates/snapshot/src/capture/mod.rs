@@ -14,7 +14,7 @@ mod trees;
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,13 @@ use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, SnapshotError};
-use crate::file;
+use crate::file::{self, Found};
 use crate::id::Id;
 use crate::repository::Repository;
 use crate::scan::{self, Asides, Scanned, Skipped};
-use crate::snapshot::{MAX_RECORD, MAX_SOURCE, MAX_UNSTABLE, Snapshot, SnapshotId, Tree, escaped};
+use crate::snapshot::{
+    MAX_RECORD, MAX_ROOT_ATTRIBUTES, MAX_SOURCE, MAX_UNSTABLE, Snapshot, SnapshotId, Tree, escaped,
+};
 use crate::state::{KnownRoot, KnownTree, State};
 use crate::tree::Modified;
 use crate::writer::Writer;
@@ -140,6 +142,7 @@ struct OpenRoot<'a> {
     scanned: Scanned,
     mode: u32,
     modified: Modified,
+    attributes: Found,
 }
 
 impl Repository {
@@ -204,7 +207,7 @@ impl Repository {
         let writer = Writer::to(self, refused);
         let (mut trees, mut known_trees) = (Vec::new(), Vec::new());
         let mut skipped = Skipped::default();
-        let (mut unstable, mut unreadable) = (Vec::new(), Vec::new());
+        let (mut unstable, mut unreadable, mut stripped) = (Vec::new(), Vec::new(), Vec::new());
         for ((open, plan), escaped) in roots.into_iter().zip(plans).zip(left_out) {
             let known = known_of(open.root.name, &open.path);
             let stored = store::store(&writer, capture, &open, plan, known, began, &mut took)?;
@@ -215,9 +218,15 @@ impl Repository {
                 |path: &Vec<u8>| format!("{}/{}", open.root.name, String::from_utf8_lossy(path));
             unstable.extend(open.scanned.vanished.iter().map(named));
             unreadable.extend(open.scanned.unreadable.iter().chain(&stored.unreadable).map(named));
-            let (mode, modified) = (open.mode, open.modified);
+            stripped.extend(stored.stripped.iter().map(named));
+            let OpenRoot { mode, modified, attributes: Found { kept: attributes, lost }, .. } =
+                open;
+            if lost > 0 {
+                skipped.attributes += lost;
+                stripped.push(open.root.name.to_owned());
+            }
             let name = open.root.name.to_owned();
-            trees.push(Tree { name, escaped, mode, modified, ..stored.tree });
+            trees.push(Tree { name, escaped, mode, modified, attributes, ..stored.tree });
             let known = KnownRoot { path: open.path, tree: stored.known };
             known_trees.push((open.root.name.to_owned(), known));
         }
@@ -228,8 +237,10 @@ impl Repository {
         took.writing = writer.efforts.writing.total();
         let (added, packs) = writer.finish()?;
         unstable.truncate(MAX_UNSTABLE);
-        unreadable.sort();
-        unreadable.truncate(MAX_UNSTABLE);
+        for names in [&mut unreadable, &mut stripped] {
+            names.sort();
+            names.truncate(MAX_UNSTABLE);
+        }
         let mut snapshot = Snapshot {
             version: Snapshot::VERSION,
             id: SnapshotId::from_bytes(self.unique()),
@@ -243,6 +254,7 @@ impl Repository {
             skipped,
             unstable,
             unreadable,
+            stripped,
             unfrozen,
         };
         if !snapshot.fit() {
@@ -299,12 +311,27 @@ fn open<'a>(
     let stamp = file::stamp_of(directory.as_fd());
     let stamp = stamp.map_err(SnapshotError::tree("look at", root.path))?;
     let (mode, modified) = (stamp.permissions(), stamp.modified);
+    let attributes = attributes_of_root(directory.as_fd());
+    let attributes = attributes.map_err(SnapshotError::tree("look at", root.path))?;
     let scanned =
         scan::scan(directory.as_fd(), known, root.excluded, Asides::PassedOver, threads.max(1));
     let scanned = scanned.map_err(|(path, error)| {
         SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
     })?;
-    Ok(OpenRoot { root, path, directory, scanned, mode, modified })
+    Ok(OpenRoot { root, path, directory, scanned, mode, modified, attributes })
+}
+
+/// The attributes of a root, as many as a record has room for.
+fn attributes_of_root(root: BorrowedFd<'_>) -> io::Result<Found> {
+    let Found { mut kept, mut lost } = file::all_attributes(root)?;
+    let mut room = MAX_ROOT_ATTRIBUTES;
+    kept.retain(|(name, value)| {
+        let fits = room.checked_sub(name.len() + value.len());
+        room = fits.unwrap_or(room);
+        lost += u64::from(fits.is_none());
+        fits.is_some()
+    });
+    Ok(Found { kept, lost })
 }
 
 /// A path of bytes.

@@ -1,6 +1,5 @@
 //! Storing a tree: the files that changed, by several threads.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -16,7 +15,7 @@ use super::trees::Trees;
 use super::{Capture, OpenRoot, Progress, Took, path_of};
 use crate::content::{Content, Item};
 use crate::error::{Result, SnapshotError};
-use crate::file::{self, ATTEMPTS, Attributes, Opened, Piece, Pieces};
+use crate::file::{self, ATTEMPTS, Found, Opened, Piece, Pieces};
 use crate::id::ChunkKind;
 use crate::scan::{Skipped, is_gone, open_below};
 use crate::snapshot::Tree;
@@ -37,6 +36,8 @@ pub(crate) struct Stored {
     pub(crate) unstable: Vec<String>,
     /// Paths that were found, and could not be read.
     pub(crate) unreadable: Vec<Vec<u8>>,
+    /// Paths with attributes that are not kept.
+    pub(crate) stripped: Vec<Vec<u8>>,
 }
 
 /// A file that was stored.
@@ -44,7 +45,7 @@ pub(crate) struct Stored {
 pub(super) struct StoredFile {
     pub(super) content: Content,
     pub(super) stamp: Stamp,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: Found,
     pub(super) stable: bool,
 }
 
@@ -70,8 +71,9 @@ pub(crate) fn store(
     let outcomes = Files::new(writer, capture, open, &reads).store(reads)?;
     took.store += begin.elapsed();
     let begin = Instant::now();
-    let unreadable = RefCell::default();
-    let trees = Trees { open, known, links: &links, outcomes: &outcomes, began, unreadable };
+    let (unreadable, stripped) = Default::default();
+    let outcomes = &outcomes;
+    let trees = Trees { open, known, links: &links, outcomes, began, unreadable, stripped };
     let stored = trees.store(&mut Cutter::of(writer));
     took.trees += begin.elapsed();
     stored
@@ -304,7 +306,7 @@ impl<'a, 'w> Files<'a, 'w> {
                     file::Read::Unreadable => return Ok(Outcome::Unreadable),
                 }
             }
-            let attributes = file::attributes(file.as_fd()).map_err(failed)?;
+            let attributes = file::all_attributes(file.as_fd()).map_err(failed)?;
             let (told, hear) = mpsc::channel();
             let mut items = Vec::new();
             let mut pieces = Pieces::of(&file, before.size);

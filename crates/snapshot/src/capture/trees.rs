@@ -11,7 +11,7 @@ use super::store::{Outcome, Outcomes, Stored};
 use super::{OpenRoot, is_settled, path_of};
 use crate::content::Content;
 use crate::error::{Result, SnapshotError};
-use crate::file::{self, Attributes};
+use crate::file::{self, Attributes, Found};
 use crate::id::ChunkKind;
 use crate::scan::{Skipped, is_gone, open_below};
 use crate::snapshot::Tree;
@@ -28,6 +28,8 @@ pub(super) struct Trees<'a> {
     pub(super) began: Modified,
     /// Paths that were found, and could not be read.
     pub(super) unreadable: RefCell<Vec<Vec<u8>>>,
+    /// Paths with attributes that are not kept. They are looked at by every capture, so that each says so.
+    pub(super) stripped: RefCell<Vec<Vec<u8>>>,
 }
 
 impl Trees<'_> {
@@ -61,8 +63,8 @@ impl Trees<'_> {
         }
         cutter.flush()?;
         let known = KnownTree { directories: directories.into_iter().flatten().collect() };
-        let unreadable = self.unreadable.take();
-        Ok(Stored { tree: count_up(&known), known, skipped, unstable, unreadable })
+        let (unreadable, stripped) = (self.unreadable.take(), self.stripped.take());
+        Ok(Stored { tree: count_up(&known), known, skipped, unstable, unreadable, stripped })
     }
 
     /// An entry as it is captured, if it is; and whether it is what it was.
@@ -95,7 +97,12 @@ impl Trees<'_> {
                             true,
                         ));
                     }
-                    None => known(KnownKind::Directory(number), &self.attributes(number)?),
+                    None => {
+                        let Found { kept, lost } = self.attributes(number)?;
+                        self.note_lost(directory, entry, lost, skipped);
+                        let now = known(KnownKind::Directory(number), &kept);
+                        Known { settled: now.settled && lost == 0, ..now }
+                    }
                 }
             }
             FileType::Symlink => match before {
@@ -160,12 +167,15 @@ impl Trees<'_> {
                 if !stored.stable {
                     unstable.push(self.name(directory, entry));
                 }
+                let Found { kept, lost } = &stored.attributes;
+                self.note_lost(directory, entry, *lost, skipped);
+                let settled = stored.stable && *lost == 0;
                 Some(Known {
                     name: self.open.scanned.directories[directory].entries[entry].name.clone(),
                     stamp: stored.stamp,
-                    settled: stored.stable && is_settled(stored.stamp.changed, self.began),
+                    settled: settled && is_settled(stored.stamp.changed, self.began),
                     kind: KnownKind::File(stored.content),
-                    attributes: stored.attributes.clone(),
+                    attributes: kept.clone(),
                 })
             }
             Outcome::Unreadable => {
@@ -184,22 +194,30 @@ impl Trees<'_> {
         self.unreadable.borrow_mut().push(plan::path(&self.open.scanned, directory, entry));
     }
 
+    fn note_lost(&self, directory: usize, entry: usize, lost: u64, skipped: &mut Skipped) {
+        skipped.attributes += lost;
+        if lost > 0 {
+            let path = plan::path(&self.open.scanned, directory, entry);
+            self.stripped.borrow_mut().push(path);
+        }
+    }
+
     /// What an entry is called in the record of a snapshot.
     fn name(&self, directory: usize, entry: usize) -> String {
         let path = plan::path(&self.open.scanned, directory, entry);
         format!("{}/{}", self.open.root.name, String::from_utf8_lossy(&path))
     }
 
-    fn attributes(&self, directory: usize) -> Result<Attributes> {
+    fn attributes(&self, directory: usize) -> Result<Found> {
         let path = &self.open.scanned.directories[directory].path;
         let root = self.open.directory.as_fd();
-        let read =
-            open_below(root, path, OFlags::DIRECTORY).and_then(|at| file::attributes(at.as_fd()));
+        let read = open_below(root, path, OFlags::DIRECTORY)
+            .and_then(|at| file::all_attributes(at.as_fd()));
         match read {
             Err(error)
                 if is_gone(&error) || error.kind() == std::io::ErrorKind::PermissionDenied =>
             {
-                Ok(Attributes::new())
+                Ok(Found::default())
             }
             read => read
                 .map_err(SnapshotError::tree("look at", self.open.root.path.join(path_of(path)))),
@@ -262,6 +280,7 @@ fn count_up(known: &KnownTree) -> Tree {
         directories: 0,
         links: 0,
         bytes: 0,
+        attributes: Attributes::new(),
     };
     for entry in known.directories.iter().flat_map(|directory| &directory.entries) {
         match &entry.kind {

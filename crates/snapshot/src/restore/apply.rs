@@ -9,13 +9,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, fchmod, fremovexattr, futimens, linkat, mkdirat, openat, renameat,
-    syncfs, unlinkat,
+    AtFlags, Mode, OFlags, fchmod, fremovexattr, linkat, mkdirat, openat, renameat, syncfs,
+    unlinkat,
 };
 use rustix::io::Errno;
 
 use super::in_place::{InPlace, Target};
-use super::make::{Making, give, settle, split, times};
+use super::make::{Making, give, settle, split};
 use super::place::ASIDE;
 use super::plan::{Changes, Meta, ToMake};
 use super::remove::remove_tree;
@@ -94,12 +94,14 @@ impl<'a> Applying<'a> {
             aside.end()?;
         }
         let finished = || -> io::Result<()> {
-            let is_same =
-                (self.target.mode, self.target.modified) == (self.tree.mode, self.tree.modified);
+            let Target { directory, mode, modified, attributes, .. } = self.target;
+            let is_same = (*mode, *modified) == (self.tree.mode, self.tree.modified)
+                && *attributes == self.tree.attributes;
             if steps > 0 || !is_same {
-                fchmod(&self.target.directory, Mode::from_raw_mode(self.tree.mode))?;
-                futimens(&self.target.directory, &times(self.tree.modified))?;
-                syncfs(&self.target.directory)?;
+                let Tree { mode, modified, ref attributes, .. } = *self.tree;
+                let meta = Meta { mode, modified, attributes: attributes.clone() };
+                settle_again(directory.as_fd(), &meta)?;
+                syncfs(directory)?;
             }
             Ok(())
         };
@@ -241,14 +243,18 @@ impl<'a> Applying<'a> {
 
     /// Gives a directory what it had. Its owner it has already.
     fn settle(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
-        let at = open_below(self.root(), path, OFlags::DIRECTORY)?;
-        for (name, _) in file::attributes(at.as_fd())? {
-            if !meta.attributes.iter().any(|(wanted, _)| *wanted == name) {
-                fremovexattr(&at, &name[..])?;
-            }
-        }
-        settle(at.as_fd(), meta, None)
+        settle_again(open_below(self.root(), path, OFlags::DIRECTORY)?.as_fd(), meta)
     }
+}
+
+/// Gives a directory that was there what it had, and nothing else.
+fn settle_again(at: BorrowedFd<'_>, meta: &Meta) -> io::Result<()> {
+    for (name, _) in file::attributes(at)? {
+        if !meta.attributes.iter().any(|(wanted, _)| *wanted == name) {
+            fremovexattr(at, &name[..])?;
+        }
+    }
+    settle(at, meta, None)
 }
 
 /// Makes a file aside that is like one of the tree.

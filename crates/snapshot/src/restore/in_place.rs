@@ -23,7 +23,7 @@ use super::compare::Comparing;
 use super::known;
 use crate::capture::{Progress, Root, path_of};
 use crate::error::{Result, SnapshotError};
-use crate::file;
+use crate::file::{self, Attributes};
 use crate::repository::Repository;
 use crate::scan::{self, Asides, Scanned};
 use crate::snapshot::Snapshot;
@@ -134,6 +134,7 @@ pub(super) struct Target {
     pub(super) directory: std::os::fd::OwnedFd,
     pub(super) mode: u32,
     pub(super) modified: Modified,
+    pub(super) attributes: Attributes,
 }
 
 impl Repository {
@@ -198,7 +199,8 @@ impl Target {
         let directory = opened.map_err(|error| failed(error.into()))?;
         let stamp = file::stamp_of(directory.as_fd()).map_err(failed)?;
         let (mode, modified) = (stamp.permissions(), stamp.modified);
-        Ok(Self { path, directory, mode, modified })
+        let attributes = file::attributes(directory.as_fd()).map_err(failed)?;
+        Ok(Self { path, directory, mode, modified, attributes })
     }
 }
 

@@ -204,6 +204,7 @@ mod test {
             directories: 0,
             links: NAMES - 1,
             bytes: 4,
+            attributes: Vec::new(),
         };
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("target");

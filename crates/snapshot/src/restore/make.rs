@@ -464,7 +464,7 @@ pub(super) fn give(at: BorrowedFd<'_>, owner: Option<(u32, u32)>) -> io::Result<
     Ok(fchown(at, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?)
 }
 
-pub(super) fn times(modified: Modified) -> Timestamps {
+fn times(modified: Modified) -> Timestamps {
     let time = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() };
     Timestamps { last_access: time, last_modification: time }
 }

@@ -123,8 +123,8 @@ impl Repository {
 
     fn restore_at(&self, restore: &Restore<'_>, above: &Path, name: &OsStr) -> Result<Restored> {
         if restore.path.is_empty() {
-            let Tree { tree, mode, modified, .. } = *restore.tree;
-            let meta = Meta { mode, modified, attributes: Vec::new() };
+            let Tree { tree, mode, modified, ref attributes, .. } = *restore.tree;
+            let meta = Meta { mode, modified, attributes: attributes.clone() };
             return self.directory(restore, tree, &meta, above, name);
         }
         let entry = self.entry_at(restore.tree, restore.path)?;

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::make::split;
 use crate::file;
-use crate::scan::{is_gone, open_below};
+use crate::scan::{is_gone, is_mounted, open_below};
 use crate::show::join;
 
 /// How often one directory is looked into at the most, if somebody keeps putting something there.
@@ -26,7 +26,7 @@ pub(super) fn remove_tree(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<()> {
         }
         let directory = match open(root, path) {
             Ok(directory) => directory,
-            Err(error) if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => {
+            Err(error) if is_mounted(&error) => {
                 return Err(io::Error::new(
                     io::ErrorKind::ResourceBusy,
                     format!("something is mounted at {}", String::from_utf8_lossy(path)),

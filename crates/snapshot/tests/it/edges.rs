@@ -211,3 +211,75 @@ fn a_failure_that_passes_is_no_damage() {
     assert!(verify(&repository).is_err());
     assert!(verify(&repository).unwrap().is_whole());
 }
+
+fn set(path: &Path, name: &str, value: &[u8]) {
+    rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
+}
+
+fn value_of(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = [0; 8192];
+    let length = rustix::fs::getxattr(path, name, &mut value[..]).ok()?;
+    Some(value[..length].to_vec())
+}
+
+#[test]
+fn attributes_of_the_root_come_back() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    set(&tree, "user.kept", b"any \xff bytes");
+    let repository = in_memory();
+    let snapshot = capture(&repository, &tree, &mut State::default()).snapshot;
+    assert_eq!(repository.snapshot(snapshot.id).unwrap(), snapshot);
+    let target = place.path().join("target");
+    crate::compare::restore(&repository, &snapshot, &target).unwrap();
+    assert_eq!(value_of(&target, "user.kept").unwrap(), b"any \xff bytes");
+    // And in place, where there may be others.
+    set(&target, "user.kept", b"other");
+    set(&target, "user.new", b"new");
+    mend(&repository, &snapshot, &target, Trust::Looks);
+    assert_eq!(value_of(&target, "user.kept").unwrap(), b"any \xff bytes");
+    assert_eq!(value_of(&target, "user.new"), None);
+}
+
+#[test]
+fn attributes_that_are_not_kept_are_counted_and_named_by_every_capture() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    fs::create_dir_all(tree.join("directory")).unwrap();
+    fs::write(tree.join("file"), "text").unwrap();
+    fs::write(tree.join("plain"), "text").unwrap();
+    set(&tree.join("plain"), "user.kept", b"kept");
+    // Two too many of them: as many as fit in a block of the smallest file system.
+    for number in 0..66 {
+        set(&tree.join("file"), &format!("user.{number:02}"), b"");
+    }
+    // Somebody else may read it.
+    let list = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\x01\0\0\0\
+        \x04\0\x04\0\xff\xff\xff\xff\x10\0\x04\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
+    let set_list = rustix::fs::setxattr(
+        tree.join("directory"),
+        "system.posix_acl_access",
+        list,
+        rustix::fs::XattrFlags::empty(),
+    );
+    let lists = u64::from(set_list.is_ok());
+    crate::compare::settle(&tree);
+    let repository = in_memory();
+    let mut state = State::default();
+    for _ in 0..2 {
+        let snapshot = capture(&repository, &tree, &mut state).snapshot;
+        assert_eq!(snapshot.skipped.attributes, 2 + lists);
+        let mut named = vec!["workspace/directory", "workspace/file"];
+        if lists == 0 {
+            println!("this file system has no access control lists");
+            named.remove(0);
+        }
+        assert_eq!(snapshot.stripped, named);
+    }
+    // Without them nothing is named any more.
+    fs::remove_file(tree.join("file")).unwrap();
+    fs::remove_dir(tree.join("directory")).unwrap();
+    let snapshot = capture(&repository, &tree, &mut state).snapshot;
+    assert_eq!((snapshot.skipped.attributes, snapshot.stripped.len()), (0, 0));
+}
