@@ -345,6 +345,7 @@ fn taken(make: impl FnOnce(&mut Cutter<'_, '_>) -> Content) -> (Repository, Snap
         unreadable: Vec::new(),
         stripped: Vec::new(),
         unfrozen: 0,
+        unfrozen_scan: false,
     };
     repository.put_snapshot(&snapshot).unwrap();
     (repository, snapshot)

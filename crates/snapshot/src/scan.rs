@@ -114,6 +114,7 @@ struct Scan<'a> {
     known: &'a KnownTree,
     excluded: &'a [Vec<u8>],
     asides: Asides,
+    watch: &'a (dyn Fn() + Sync),
     shared: Mutex<Shared>,
     more: Condvar,
 }
@@ -130,6 +131,9 @@ struct Shared {
     failed: Option<(Vec<u8>, io::Error)>,
 }
 
+/// How many names are looked at until somebody who watches is told so.
+const WATCHED: usize = 256;
+
 /// What becomes of directories that restores leave behind when they are killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asides {
@@ -139,21 +143,22 @@ pub(crate) enum Asides {
     PassedOver,
 }
 
-/// Scans a tree. What has these paths from the root is left out. An error comes with the path of the
-/// directory that could not be read.
+/// Scans a tree. What has these paths from the root is left out. Calls `watch` from time to time, by several
+/// threads. An error comes with the path of the directory that could not be read.
 pub(crate) fn scan(
     root: BorrowedFd<'_>,
     known: &KnownTree,
     excluded: &[Vec<u8>],
     asides: Asides,
     threads: usize,
+    watch: &(dyn Fn() + Sync),
 ) -> Result<Scanned, (Vec<u8>, io::Error)> {
     let mut shared = Shared::default();
     let first = (!known.directories.is_empty()).then_some(0);
     shared.found.directories.push(unseen(Vec::new(), first));
     shared.waiting.push(0);
     let (shared, more) = (Mutex::new(shared), Condvar::new());
-    let scan = Scan { root, known, excluded, asides, shared, more };
+    let scan = Scan { root, known, excluded, asides, watch, shared, more };
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| scan.work());
@@ -289,6 +294,9 @@ impl Scan<'_> {
             }
             if self.asides == Asides::PassedOver && is_aside(name.to_bytes()) {
                 continue;
+            }
+            if entries.len().is_multiple_of(WATCHED) {
+                (self.watch)();
             }
             match look_at(opened.as_fd(), name) {
                 // A directory is found to be empty: nobody goes through it.

@@ -111,6 +111,10 @@ pub struct Snapshot {
     /// How many files were read after the freeze budget was spent, each with a check that it did not
     /// change meanwhile.
     pub unfrozen: u64,
+    /// Whether the freeze budget was spent before every name was looked at: what was renamed while they were may
+    /// be there under both names, or under none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfrozen_scan: bool,
 }
 
 /// A tree of a snapshot.
@@ -418,6 +422,7 @@ mod test {
             unreadable: Vec::new(),
             stripped: Vec::new(),
             unfrozen: 0,
+            unfrozen_scan: false,
         };
         assert!(snapshot.fit());
         assert_eq!(snapshot.unstable.len(), 2);

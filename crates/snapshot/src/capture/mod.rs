@@ -5,9 +5,12 @@
 //!             └──────── within the budget ─────┘   └─ what was not read in time ─┘
 //! ```
 //!
+//! The budget bounds the scan too: where it does not suffice for that, everything goes on while the rest is looked
+//! at, and the snapshot says so.
 //! What was not read within the freeze budget is read afterwards, each file with a look at its stamp
 //! before and after: one that changed meanwhile is read again, and named if it does not come to rest.
 
+mod frozen;
 mod plan;
 mod store;
 mod trees;
@@ -33,6 +36,7 @@ use crate::state::{KnownRoot, KnownTree, State};
 use crate::tree::Modified;
 use crate::writer::Writer;
 
+use frozen::Frozen;
 use plan::Plan;
 
 /// How many bytes are held in memory that were read while everything stood still.
@@ -173,8 +177,10 @@ impl Repository {
             let path = root.path.canonicalize();
             let path = path.map_err(SnapshotError::tree("open", root.path))?;
             let known = known_of(root.name, &path);
-            roots.push(open(root, path, known, capture.threads)?);
+            let watch = || frozen.as_ref().map_or((), Frozen::watch);
+            roots.push(open(root, path, known, capture.threads, &watch)?);
         }
+        let unfrozen_scan = frozen.as_ref().is_some_and(Frozen::is_over);
         took.scan = begin.elapsed();
         let begin = Instant::now();
         let mut plans = Vec::with_capacity(roots.len());
@@ -256,6 +262,7 @@ impl Repository {
             unreadable,
             stripped,
             unfrozen,
+            unfrozen_scan,
         };
         if !snapshot.fit() {
             return Err(SnapshotError::TooMuch { what: "bytes in its record", most: MAX_RECORD });
@@ -304,6 +311,7 @@ fn open<'a>(
     path: PathBuf,
     known: &KnownTree,
     threads: usize,
+    watch: &(dyn Fn() + Sync),
 ) -> Result<OpenRoot<'a>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(root.path, flags, Mode::empty()).map_err(io::Error::from);
@@ -313,8 +321,9 @@ fn open<'a>(
     let (mode, modified) = (stamp.permissions(), stamp.modified);
     let attributes = attributes_of_root(directory.as_fd());
     let attributes = attributes.map_err(SnapshotError::tree("look at", root.path))?;
+    let (threads, asides) = (threads.max(1), Asides::PassedOver);
     let scanned =
-        scan::scan(directory.as_fd(), known, root.excluded, Asides::PassedOver, threads.max(1));
+        scan::scan(directory.as_fd(), known, root.excluded, asides, threads, watch);
     let scanned = scanned.map_err(|(path, error)| {
         SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
     })?;
@@ -360,41 +369,6 @@ fn preload(roots: &[OpenRoot<'_>], plans: &mut [Plan], frozen: &Frozen<'_>) -> R
         }
     }
     Ok(left)
-}
-
-/// Everything stands still, until this is dropped.
-struct Frozen<'a> {
-    freeze: Option<&'a dyn Freeze>,
-    since: Instant,
-    budget: Duration,
-}
-
-impl<'a> Frozen<'a> {
-    fn begin(freeze: &'a dyn Freeze, budget: Duration) -> Result<Self> {
-        freeze.freeze().map_err(SnapshotError::tree("freeze the writers of", ""))?;
-        Ok(Self { freeze: Some(freeze), since: Instant::now(), budget })
-    }
-
-    fn is_spent(&self) -> bool {
-        self.since.elapsed() >= self.budget
-    }
-
-    /// Returns how long it took.
-    fn end(mut self) -> Result<Duration> {
-        if let Some(freeze) = self.freeze.take() {
-            freeze.thaw().map_err(SnapshotError::tree("thaw the writers of", ""))?;
-        }
-        Ok(self.since.elapsed())
-    }
-}
-
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        if let Some(freeze) = self.freeze.take() {
-            // The capture has failed already, with an error that says more.
-            let _second_failure = freeze.thaw();
-        }
-    }
 }
 
 pub(crate) fn realtime() -> Modified {

@@ -207,8 +207,9 @@ impl Target {
 /// Looks at everything in the directory.
 fn look(in_place: &InPlace<'_>, target: &Target, known: &KnownTree) -> Result<Scanned> {
     let InPlace { root, threads, .. } = in_place;
+    let (threads, asides) = ((*threads).max(1), Asides::Seen);
     let scanned =
-        scan::scan(target.directory.as_fd(), known, root.excluded, Asides::Seen, (*threads).max(1));
+        scan::scan(target.directory.as_fd(), known, root.excluded, asides, threads, &|| {});
     let scanned = scanned.map_err(|(path, error)| {
         SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
     })?;

@@ -283,3 +283,53 @@ fn attributes_that_are_not_kept_are_counted_and_named_by_every_capture() {
     let snapshot = capture(&repository, &tree, &mut state).snapshot;
     assert_eq!((snapshot.skipped.attributes, snapshot.stripped.len()), (0, 0));
 }
+
+/// Writes down what it is asked, and what was there then.
+#[derive(Default)]
+struct Asked {
+    asked: std::sync::Mutex<Vec<&'static str>>,
+}
+
+impl ash_snapshot::Freeze for Asked {
+    fn freeze(&self) -> std::io::Result<()> {
+        self.asked.lock().unwrap().push("freeze");
+        Ok(())
+    }
+
+    fn thaw(&self) -> std::io::Result<()> {
+        self.asked.lock().unwrap().push("thaw");
+        Ok(())
+    }
+}
+
+fn frozen_for(budget: std::time::Duration, tree: &Path) -> (ash_snapshot::Captured, Asked) {
+    let asked = Asked::default();
+    let roots = [Root { name: "workspace", path: tree, excluded: &[] }];
+    let capture = ash_snapshot::Capture {
+        roots: &roots,
+        parent: None,
+        label: None,
+        freeze: Some((&asked, budget)),
+        threads: 2,
+        progress: &|_| true,
+    };
+    let captured = in_memory().capture(&capture, &mut State::default()).unwrap();
+    (captured, asked)
+}
+
+#[test]
+fn the_freeze_budget_bounds_the_scan_and_the_record_says_so() {
+    let tree = tempfile::tempdir().unwrap();
+    for number in 0..600 {
+        fs::write(tree.path().join(number.to_string()), "text").unwrap();
+    }
+    let (captured, asked) = frozen_for(std::time::Duration::ZERO, tree.path());
+    assert_eq!(*asked.asked.lock().unwrap(), ["freeze", "thaw"]);
+    let snapshot = captured.snapshot;
+    assert_eq!((snapshot.unfrozen_scan, snapshot.unfrozen, snapshot.files()), (true, 600, 600));
+    // Within the budget nothing is said.
+    let (captured, asked) = frozen_for(std::time::Duration::from_secs(600), tree.path());
+    assert_eq!(*asked.asked.lock().unwrap(), ["freeze", "thaw"]);
+    let snapshot = captured.snapshot;
+    assert_eq!((snapshot.unfrozen_scan, snapshot.unfrozen), (false, 0));
+}
