@@ -5,6 +5,7 @@
 //! next, whether the clock moves and how far, and who dies. So whatever is found is found again.
 
 mod actors;
+mod directed;
 mod turnstile;
 
 use std::collections::BTreeMap;

@@ -30,7 +30,7 @@ pub(super) struct Actor {
 }
 
 /// Captures two of the trees.
-fn capture(
+pub(super) fn capture(
     repository: &Repository,
     picked: [usize; 2],
     state: &mut State,
