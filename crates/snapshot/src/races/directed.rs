@@ -285,7 +285,8 @@ fn nothing_is_removed_in_favor_of_a_pack_with_a_mark() {
     // Nobody relies on the old ones, so all of it is stored again: and badly.
     scene.capture(&somebody, &mut State::default());
     let store = scene.turns.store();
-    for pack in scene.packs().difference(&old) {
+    let bad: BTreeSet<Id> = scene.packs().difference(&old).copied().collect();
+    for pack in &bad {
         let name = pack_name(*pack);
         let mut bytes = store.get(&name, u64::MAX).unwrap();
         bytes[12] ^= 1;
@@ -295,6 +296,10 @@ fn nothing_is_removed_in_favor_of_a_pack_with_a_mark() {
     }
     scene.somebody().gc(Others::MayCapture).unwrap();
     scene.check();
+    // And nobody relies on them later, for as long as they are there.
+    let marks = somebody.marks().unwrap();
+    let mut unmarked = bad.iter().filter(|pack| !marks.contains_key(pack));
+    assert_eq!(unmarked.next(), None);
 }
 
 #[test]
