@@ -3,24 +3,36 @@
 //! What is put is durable when the call returns, under its name as a whole or not at all. Calls
 //! block; they are made from threads that may.
 
+#[cfg(feature = "remote")]
 mod answer;
 mod cached;
 mod local;
 mod memory;
+#[cfg(feature = "remote")]
 mod place;
 mod probe;
+#[cfg(feature = "remote")]
 mod remote;
 
 use std::io;
 use std::time::Duration;
 
+#[cfg(feature = "remote")]
 pub use answer::{is_missing_bucket, is_transient};
 pub use cached::CachedObjects;
 pub use local::LocalObjects;
 pub use memory::MemoryObjects;
+#[cfg(feature = "remote")]
 pub use place::{GoogleCredentials, Options, Secret, directory, is_remote, open};
 pub use probe::{Unfit, probe};
+#[cfg(feature = "remote")]
 pub use remote::{Limits, RemoteObjects};
+
+/// Whether it is worth trying again what failed with this error: only servers are busy.
+#[cfg(not(feature = "remote"))]
+pub fn is_transient(_error: &io::Error) -> bool {
+    false
+}
 
 /// What became of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
