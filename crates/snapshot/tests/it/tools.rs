@@ -59,7 +59,7 @@ fn compare_by_rsync(one: &Path, other: &Path) {
             assert_eq!(said, "", "rsync finds a difference");
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("not compared by rsync, which is not installed");
+            eprintln!("not compared by rsync, which is not installed");
         }
         Err(error) => panic!("rsync: {error}"),
     }
