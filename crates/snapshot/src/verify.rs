@@ -222,6 +222,7 @@ impl Repository {
             }
             SnapshotError::Tree { .. }
             | SnapshotError::Damaged { .. }
+            | SnapshotError::Unreadable { .. }
             | SnapshotError::Missing(_)
             | SnapshotError::Format(_)
             | SnapshotError::Exists(_)

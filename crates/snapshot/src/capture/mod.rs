@@ -322,8 +322,7 @@ fn open<'a>(
     let attributes = attributes_of_root(directory.as_fd());
     let attributes = attributes.map_err(SnapshotError::tree("look at", root.path))?;
     let (threads, asides) = (threads.max(1), Asides::PassedOver);
-    let scanned =
-        scan::scan(directory.as_fd(), known, root.excluded, asides, threads, watch);
+    let scanned = scan::scan(directory.as_fd(), known, root.excluded, asides, threads, watch);
     let scanned = scanned.map_err(|(path, error)| {
         SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
     })?;

@@ -102,6 +102,7 @@ fn capture(
     let roots = [Root { name: "workspace", path: tree, excluded: &[] }];
     let capture = Capture {
         roots: &roots,
+        source: None,
         parent: None,
         label: None,
         freeze: freeze.map(|freeze| (freeze, Duration::from_secs(60))),

@@ -307,6 +307,7 @@ fn frozen_for(budget: std::time::Duration, tree: &Path) -> (ash_snapshot::Captur
     let roots = [Root { name: "workspace", path: tree, excluded: &[] }];
     let capture = ash_snapshot::Capture {
         roots: &roots,
+        source: None,
         parent: None,
         label: None,
         freeze: Some((&asked, budget)),
