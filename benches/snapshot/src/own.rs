@@ -30,6 +30,7 @@ impl Own {
             source: None,
             parent: None,
             label: None,
+            unless_like: None,
             freeze: None,
             threads: threads(),
             progress: &|_| true,

@@ -125,6 +125,7 @@ fn state_bytes() -> Vec<u8> {
         source: None,
         parent: None,
         label: None,
+        unless_like: None,
         freeze: None,
         threads: 1,
         progress: &|_| true,

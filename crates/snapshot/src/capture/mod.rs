@@ -78,6 +78,8 @@ pub struct Capture<'a> {
     pub parent: Option<SnapshotId>,
     /// What to call it.
     pub label: Option<&'a str>,
+    /// A snapshot that is as good, if its trees are the same.
+    pub unless_like: Option<SnapshotId>,
     /// Keeps writers still, and for how long at the most.
     pub freeze: Option<(&'a dyn Freeze, Duration)>,
     /// How many threads work.
@@ -104,6 +106,8 @@ pub struct Progress {
 pub struct Captured {
     /// The snapshot, which is there.
     pub snapshot: Snapshot,
+    /// Whether it was made now; otherwise there was one that is alike.
+    pub is_new: bool,
     /// Where the time went.
     pub took: Took,
 }
@@ -267,6 +271,13 @@ impl Repository {
         if !snapshot.fit() {
             return Err(SnapshotError::TooMuch { what: "bytes in its record", most: MAX_RECORD });
         }
+        if let Some(like) = capture.unless_like
+            && let Some(snapshot) = self.if_alike(like, &snapshot)?
+        {
+            state.snapshot = Some(like);
+            state.roots = known_trees.into_iter().collect();
+            return Ok(Captured { snapshot, is_new: false, took });
+        }
         if self.time().since(&since) > self.grace() / 4 {
             since = self.time();
             self.look_again(&packs, relied_on.then_some(&*state))?;
@@ -279,7 +290,16 @@ impl Repository {
         took.sync += begin.elapsed();
         state.snapshot = Some(snapshot.id);
         state.roots = known_trees.into_iter().collect();
-        Ok(Captured { snapshot, took })
+        Ok(Captured { snapshot, is_new: true, took })
+    }
+
+    /// A snapshot that is there, if its trees are those of another one.
+    fn if_alike(&self, id: SnapshotId, other: &Snapshot) -> Result<Option<Snapshot>> {
+        match self.snapshot(id) {
+            Ok(found) => Ok((found.roots == other.roots).then_some(found)),
+            Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether what a capture relies on is still there, and will be for a while.

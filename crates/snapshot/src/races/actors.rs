@@ -45,6 +45,7 @@ pub(super) fn capture(
         source: None,
         parent: None,
         label: None,
+        unless_like: None,
         freeze: None,
         threads: 1,
         progress: &|_| true,

@@ -196,6 +196,7 @@ mod test {
         drop(cutter);
         writer.finish().unwrap();
         let tree = Tree {
+            escaped: Vec::new(),
             name: "t".to_owned(),
             tree: content,
             mode: 0o755,

@@ -119,6 +119,7 @@ pub(crate) fn try_capture(
         source: None,
         parent: None,
         label: None,
+        unless_like: None,
         freeze: None,
         threads: 2,
         progress: &|_| true,

@@ -105,6 +105,7 @@ fn capture(
         source: None,
         parent: None,
         label: None,
+        unless_like: None,
         freeze: freeze.map(|freeze| (freeze, Duration::from_secs(60))),
         threads: 2,
         progress: &|_| true,

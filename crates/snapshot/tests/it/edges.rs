@@ -310,6 +310,7 @@ fn frozen_for(budget: std::time::Duration, tree: &Path) -> (ash_snapshot::Captur
         source: None,
         parent: None,
         label: None,
+        unless_like: None,
         freeze: Some((&asked, budget)),
         threads: 2,
         progress: &|_| true,

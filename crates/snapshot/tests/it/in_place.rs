@@ -455,6 +455,7 @@ fn two_trees_are_remembered_together() {
         source: None,
         parent: None,
         label: None,
+        unless_like: None,
         freeze: None,
         threads: 1,
         progress: &|_| {

@@ -156,6 +156,7 @@ fn a_worker_that_panics_keeps_nobody_waiting() {
         source: None,
         parent: None,
         label: None,
+        unless_like: None,
         freeze: None,
         threads: 1,
         progress: &|_| panic!("as a bug would"),

@@ -23,6 +23,7 @@ fn capture(
         source,
         parent: None,
         label: None,
+        unless_like: None,
         freeze: None,
         threads: 1,
         progress: &|_| true,

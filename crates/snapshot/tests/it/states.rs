@@ -17,6 +17,7 @@ pub(crate) fn counted(repository: &Repository, tree: &Path, state: &mut State) -
         source: None,
         parent: None,
         label: None,
+        unless_like: None,
         freeze: None,
         threads: 1,
         progress: &|progress| {
@@ -123,4 +124,37 @@ fn a_state_is_of_one_repository_and_one_directory() {
     fs::rename(moved.join("some"), tree.path().join("some")).unwrap();
     let (_, read) = counted(&one, tree.path(), &mut state);
     assert_eq!(read, 20);
+}
+
+#[test]
+fn where_nothing_has_changed_the_last_snapshot_is_as_good() {
+    let (tree, repository) = (settled_tree(), in_memory());
+    let roots = [Root { name: "workspace", path: tree.path(), excluded: &[] }];
+    let mut state = State::default();
+    let mut again = |unless_like| {
+        let capture = Capture {
+            roots: &roots,
+            source: None,
+            parent: None,
+            label: None,
+            unless_like,
+            freeze: None,
+            threads: 1,
+            progress: &|_| true,
+        };
+        repository.capture(&capture, &mut state).unwrap()
+    };
+    let first = again(None);
+    let like = Some(first.snapshot.id);
+    let second = again(like);
+    assert_eq!((second.is_new, second.snapshot.id), (false, first.snapshot.id));
+    fs::write(tree.path().join("some/where/3"), "other").unwrap();
+    let third = again(like);
+    assert!(third.is_new && third.snapshot.id != first.snapshot.id);
+    fs::write(tree.path().join("some/where/3"), "3").unwrap();
+    assert!(again(like).is_new, "a time has changed");
+    let gone = again(None).snapshot.id;
+    repository.forget(gone).unwrap();
+    assert!(again(Some(gone)).is_new, "what is not there is as good as nothing");
+    assert_eq!(repository.snapshots().unwrap().len(), 4);
 }

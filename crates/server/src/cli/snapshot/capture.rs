@@ -101,6 +101,7 @@ impl Asked {
             source: Some(&self.source),
             parent,
             label: self.args.label.as_deref(),
+            unless_like: None,
             freeze: None,
             threads: threads(),
             progress: &|progress| telling.progress(progress),
@@ -153,7 +154,7 @@ pub(super) fn directory(path: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn say(screen: &Screen, captured: &Captured, begin: Instant) -> anyhow::Result<()> {
-    let Captured { snapshot, took } = captured;
+    let Captured { snapshot, took, .. } = captured;
     let steps = [
         ("scan", took.scan),
         ("look", took.plan + took.look),
