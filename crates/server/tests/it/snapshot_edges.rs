@@ -179,7 +179,7 @@ fn begun(dir: &Path) -> Child {
 fn a_restore_that_is_stopped_leaves_nothing_and_one_that_is_killed_not_for_long() {
     let dir = project();
     // So many that it is still at work when it is told to stop.
-    for number in 0..8000 {
+    for number in 0..4000 {
         fs::write(dir.path().join(format!("project/{number}")), "").unwrap();
     }
     json(dir.path(), &["capture", "project"]);
@@ -201,7 +201,7 @@ fn a_restore_that_is_stopped_leaves_nothing_and_one_that_is_killed_not_for_long(
     assert_eq!(left(dir.path()), 1);
     json(dir.path(), &["restore", "latest", "back", "--source", &real(dir.path(), "project")]);
     assert_eq!(left(dir.path()), 0);
-    assert!(dir.path().join("back/7999").exists());
+    assert!(dir.path().join("back/3999").exists());
 }
 
 fn real(dir: &Path, name: &str) -> String {
