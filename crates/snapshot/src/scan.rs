@@ -25,8 +25,8 @@ const PATH_BYTES: usize = 4000;
 /// How long the path of a directory may be that is looked into: several times what programs can name.
 const MAX_PATH: usize = 32 * 1024;
 
-/// How many bytes the paths of directories may have together that programs cannot name at once. Each level of a deep
-/// tree has all those above it in its path: this is enough for some four thousand of them.
+/// How many bytes the paths of directories may have together that programs cannot name at once. Each
+/// level of a deep tree has all those above it in its path: this is enough for some four thousand.
 const MAX_LONG_PATHS: usize = 64 * 1024 * 1024;
 
 /// What was found of a tree.

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Aside is a directory in the tree itself, so that everything is put in place by a rename. No file
-//! that is there is ever written to: it may have names elsewhere, and whoever is stopped in the middle of a large one
-//! would leave a mix of both. So a large file of which little differs is written anew as a whole: to copy the rest of
-//! it from the old one saves nothing where the file system cannot share blocks, and what is copied would have to
-//! be read back to be believed. Whoever is stopped leaves each name as it
+//! that is there is ever written to: it may have names elsewhere, and whoever is stopped in the middle of
+//! a large one would leave a mix of both. So a large file of which little differs is written anew as a
+//! whole: to copy the rest of it from the old one saves nothing where the file system cannot share
+//! blocks, and what is copied would have to be read back to be believed. Whoever is stopped leaves each name as it
 //! was or as it is to be, and a directory aside, which the next one removes like all that is in no
 //! snapshot. Nobody else should write to the tree meanwhile: what they do may be undone or stay.
 
