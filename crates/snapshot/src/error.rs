@@ -69,8 +69,9 @@ pub enum SnapshotError {
         /// How many are allowed.
         most: u64,
     },
-    /// A capture took so long that what it relies on may have been removed. It can be tried again.
-    #[error("the capture took so long that what it relies on was collected: try again")]
+    /// A capture took so long that what it relies on may have been removed, or it was found to be damaged
+    /// meanwhile. It can be tried again.
+    #[error("what the capture relies on was collected, or found damaged, while it ran: try again")]
     Collected,
     /// Whoever asked does not want it any more.
     #[error("cancelled")]

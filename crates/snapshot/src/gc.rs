@@ -135,8 +135,8 @@ impl Weighed {
 }
 
 impl Repository {
-    /// From now on no capture relies on packs that were found to be damaged: what is in them is stored again
-    /// by whoever reads it. When all that is needed of them is elsewhere, collections remove them. Returns
+    /// From now on no capture relies on packs that were found to be damaged, nor on what is remembered of
+    /// snapshots that need them: what is in them is stored again by whoever reads it. When all that is needed of them is elsewhere, collections remove them. Returns
     /// how many they are. A pack whose index cannot be read is relied on by nobody anyway.
     pub fn distrust(&self, verified: &Verified) -> Result<u64> {
         let marks = self.marks()?;
@@ -148,6 +148,7 @@ impl Repository {
                 marked += 1;
             }
         }
+        self.distrust_snapshots(verified)?;
         Ok(marked)
     }
 

@@ -23,6 +23,7 @@ mod content;
 mod cut;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod decoders;
+mod distrust;
 mod error;
 mod file;
 mod gc;

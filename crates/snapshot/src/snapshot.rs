@@ -365,7 +365,8 @@ impl Repository {
                 break;
             }
         }
-        self.objects().delete(&name).map_err(SnapshotError::store("remove", name))
+        self.objects().delete(&name).map_err(SnapshotError::store("remove", name))?;
+        self.end_distrust(id)
     }
 
     /// Snapshots that were forgotten not long ago.
@@ -390,7 +391,8 @@ impl Repository {
     /// Takes a snapshot back that was just put.
     pub(crate) fn take_back(&self, id: SnapshotId) -> Result<()> {
         let name = name_of(id);
-        self.objects().delete(&name).map_err(SnapshotError::store("remove", name))
+        self.objects().delete(&name).map_err(SnapshotError::store("remove", name))?;
+        self.end_distrust(id)
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Verified {
     pub damaged: Vec<DamagedSnapshot>,
     /// Where the time went.
     pub took: VerifyTook,
+    /// Snapshots that were there when it began: nothing is known of others.
+    pub(crate) seen: Vec<SnapshotId>,
 }
 
 /// Where the time of a verification went.
@@ -115,6 +117,7 @@ impl Repository {
             damaged_packs: packs.damaged,
             damaged: Vec::new(),
             took,
+            seen: ids.clone(),
         };
         let mut looking = Looking {
             chunks: Chunks::of(self),

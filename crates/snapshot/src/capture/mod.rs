@@ -274,6 +274,9 @@ impl Repository {
         if let Some(like) = capture.unless_like
             && let Some(snapshot) = self.if_alike(like, &snapshot)?
         {
+            if relied_on && self.is_refused(state)? {
+                return Err(SnapshotError::Collected);
+            }
             state.snapshot = Some(like);
             state.roots = known_trees.into_iter().collect();
             return Ok(Captured { snapshot, is_new: false, took });
@@ -283,7 +286,10 @@ impl Repository {
             self.look_again(&packs, relied_on.then_some(&*state))?;
         }
         self.put_snapshot(&snapshot)?;
-        if self.time().since(&since) > self.grace() / 2 {
+        // Who finds damage names what is remembered, and then all snapshots that came meanwhile: one of both sees
+        // the other.
+        let is_refused = relied_on && self.is_refused(state)?;
+        if is_refused || self.time().since(&since) > self.grace() / 2 {
             self.take_back(snapshot.id)?;
             return Err(SnapshotError::Collected);
         }
@@ -314,9 +320,18 @@ impl Repository {
         if fine && known { Ok(()) } else { Err(SnapshotError::Collected) }
     }
 
-    /// Whether everything that is remembered is in this repository: its snapshot is.
+    /// Whether what is remembered is of a snapshot that was found to be damaged.
+    fn is_refused(&self, state: &State) -> Result<bool> {
+        state.snapshot.map_or(Ok(false), |id| self.is_distrusted(id))
+    }
+
+    /// Whether everything that is remembered is in this repository: its snapshot is, and nobody has found it
+    /// damaged. In this order: who forgets a snapshot removes its record first.
     fn is_relied_on(&self, state: &State) -> Result<bool> {
         let Some(id) = state.snapshot else { return Ok(false) };
+        if self.is_refused(state)? {
+            return Ok(false);
+        }
         match self.snapshot(id) {
             Ok(_) => Ok(true),
             Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => Ok(false),

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ash_snapshot::{
-    Damaged, Others, Repository, Restore, Snapshot, SnapshotError, State, Verified, Verify,
+    Capture, Damaged, Others, Progress, Repository, Restore, Root, Snapshot, SnapshotError, State,
+    Verified, Verify,
 };
 
-use crate::compare::{capture, on_disk, picture, restored, whole};
+use crate::compare::{capture, on_disk, picture, restored, settle, whole};
 
 fn verify(repository: &Repository) -> Verified {
     let verify = Verify { threads: 2, max_entries: 1_000_000, progress: &|_| true };
@@ -134,6 +135,96 @@ fn what_was_found_damaged_is_stored_again_by_who_reads_it() {
     let collected = repository.gc(Others::AreAway).unwrap();
     assert!(collected.removed >= 1, "{collected:?}");
     assert!(verify(&repository).is_whole());
+}
+
+/// What is remembered of a tree that is captured now, whole.
+fn remembered(repository: &Repository, world: &World) -> State {
+    settle(world.tree.path());
+    let mut state = State::default();
+    capture(repository, world.tree.path(), &mut state);
+    state
+}
+
+fn watched(
+    repository: &Repository,
+    tree: &Path,
+    state: &mut State,
+    progress: &(dyn Fn(Progress) -> bool + Sync),
+) -> ash_snapshot::Result<Snapshot> {
+    let roots = [Root { name: "workspace", path: tree, excluded: &[] }];
+    let capture = Capture {
+        roots: &roots,
+        source: None,
+        parent: None,
+        label: None,
+        unless_like: None,
+        freeze: None,
+        threads: 2,
+        progress,
+    };
+    repository.capture(&capture, state).map(|captured| captured.snapshot)
+}
+
+#[test]
+fn what_is_remembered_of_a_damaged_snapshot_is_not_relied_on() {
+    for is_gone in [false, true] {
+        let world = world();
+        let repository = on_disk(world.store.path());
+        let mut state = remembered(&repository, &world);
+        if is_gone {
+            fs::remove_file(&world.packs[1]).unwrap();
+        } else {
+            damage(&world.packs[1], 1000);
+        }
+        let verified = verify(&repository);
+        // Nobody knows yet, and who captures while it is found out relies on it.
+        let between = capture(&repository, world.tree.path(), &mut state).snapshot;
+        assert_eq!(between.new_bytes, 0);
+        repository.distrust(&verified).unwrap();
+        let after = capture(&repository, world.tree.path(), &mut state).snapshot;
+        assert!(after.new_bytes >= 300_000, "{is_gone}: {}", after.new_bytes);
+        assert_eq!(restored(&repository, &after), picture(world.tree.path()));
+        let verified = verify(&repository);
+        assert_eq!(verified.damaged, [], "{is_gone}");
+        // From now on it is.
+        let read = std::sync::atomic::AtomicU64::new(0);
+        let progress = |progress: Progress| {
+            read.fetch_max(progress.files, std::sync::atomic::Ordering::Relaxed);
+            true
+        };
+        watched(&repository, world.tree.path(), &mut state, &progress).unwrap();
+        assert_eq!(read.into_inner(), 0, "{is_gone}: nothing is read");
+    }
+}
+
+#[test]
+fn a_capture_that_relies_on_what_is_found_damaged_meanwhile_is_none() {
+    let world = world();
+    let repository = on_disk(world.store.path());
+    let mut state = remembered(&repository, &world);
+    damage(&world.packs[1], 1000);
+    let verified = verify(&repository);
+    fs::write(world.tree.path().join("later"), "later").unwrap();
+    let progress = |_: Progress| repository.distrust(&verified).is_ok();
+    let before = repository.snapshots().unwrap();
+    let refused = watched(&repository, world.tree.path(), &mut state, &progress).unwrap_err();
+    assert!(matches!(refused, SnapshotError::Collected), "{refused}");
+    assert_eq!(repository.snapshots().unwrap(), before);
+    let after = capture(&repository, world.tree.path(), &mut state).snapshot;
+    assert_eq!(restored(&repository, &after), picture(world.tree.path()));
+}
+
+#[test]
+fn to_forget_a_snapshot_leaves_nothing_that_says_it_was_damaged() {
+    let world = world();
+    damage(&world.packs[1], 1000);
+    let repository = on_disk(world.store.path());
+    repository.distrust(&verify(&repository)).unwrap();
+    let marks = world.store.path().join("distrusted");
+    let named = || fs::read_dir(&marks).unwrap().map(|mark| mark.unwrap().file_name());
+    assert_eq!(named().collect::<Vec<_>>(), [world.second.id.to_string().as_str()]);
+    repository.forget(world.second.id).unwrap();
+    assert_eq!(named().count(), 0);
 }
 
 #[test]
