@@ -4,6 +4,7 @@
 //! never made over something that is there. Then the directory is synced. So a name always leads to a
 //! whole object, whatever dies when.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -22,11 +23,21 @@ pub struct LocalObjects {
 }
 
 impl LocalObjects {
-    /// The objects in a directory, which is made if it is not there; only its owner can read it.
+    /// The objects in a directory, which is made if it is not there; only its owner can read it. Nothing is
+    /// written to one that is there before something is put.
     pub fn open(root: &Path) -> io::Result<Self> {
         make_directory(root)?;
-        make_directory(&root.join(ASIDE))?;
         Ok(Self { root: root.to_owned() })
+    }
+
+    /// Whether there is nothing in a directory but what somebody who makes a store in it just now, or died
+    /// doing so, puts there first.
+    pub fn is_empty(root: &Path) -> io::Result<bool> {
+        let Some(names) = names_in(root)? else { return Ok(true) };
+        if names.iter().any(|name| name != ASIDE) {
+            return Ok(false);
+        }
+        Ok(names_in(&root.join(ASIDE))?.is_none_or(|names| names.iter().all(|name| is_ours(name))))
     }
 
     fn path(&self, name: &str) -> io::Result<PathBuf> {
@@ -72,7 +83,9 @@ impl Objects for LocalObjects {
     fn begin(&self) -> io::Result<Box<dyn NewObject + '_>> {
         // A name that nobody else comes upon: the numbers of processes repeat from container to
         // container.
-        let path = self.root.join(ASIDE).join(uuid::Uuid::now_v7().to_string());
+        let aside = self.root.join(ASIDE);
+        make_directory(&aside)?;
+        let path = aside.join(uuid::Uuid::now_v7().to_string());
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         Ok(Box::new(Aside { objects: self, file, path }))
     }
@@ -117,8 +130,16 @@ impl Objects for LocalObjects {
     }
 
     fn clear(&self, age: Duration) -> io::Result<()> {
-        for entry in fs::read_dir(self.root.join(ASIDE))? {
+        let entries = match fs::read_dir(self.root.join(ASIDE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
+            // What others put there is not ours to remove.
+            if !entry.file_type().is_ok_and(|kind| kind.is_file()) || !is_ours(&entry.file_name()) {
+                continue;
+            }
             let written = entry.metadata().and_then(|found| found.modified());
             if written.is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed >= age)) {
                 remove(&entry.path())?;
@@ -161,6 +182,21 @@ impl Drop for Aside<'_> {
         // What cannot be removed now is cleared later.
         let _left_behind = remove(&self.path);
     }
+}
+
+/// The names in a directory, if it is there.
+fn names_in(directory: &Path) -> io::Result<Option<Vec<OsString>>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries?,
+    };
+    entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>().map(Some)
+}
+
+/// Whether a file that lies aside was begun by us.
+fn is_ours(name: &OsStr) -> bool {
+    let name = name.to_str().unwrap_or_default();
+    uuid::Uuid::try_parse(name).is_ok_and(|id| id.to_string() == name)
 }
 
 /// Opens an object. What is put into a store by others, such as a named pipe, must not make us wait.

@@ -4,7 +4,8 @@
 //! as none. It ends with its digest, and is written aside and renamed.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{Known, KnownDirectory, KnownKind, KnownRoot, KnownTree, Stamp, State};
@@ -47,7 +48,13 @@ impl State {
         aside.push(format!(".{}", uuid::Uuid::now_v7()));
         let aside = PathBuf::from(aside);
         // It is not synced: what a power cut leaves of it has another digest.
-        let saved = fs::write(&aside, self.encode()).and_then(|()| fs::rename(&aside, path));
+        let write = || -> io::Result<()> {
+            // It tells what is in the directory: only its owner reads it.
+            let mut file =
+                fs::File::options().write(true).create_new(true).mode(0o600).open(&aside)?;
+            file.write_all(&self.encode())
+        };
+        let saved = write().and_then(|()| fs::rename(&aside, path));
         if saved.is_err() {
             // The error that is returned says more.
             let _second_failure = fs::remove_file(&aside);

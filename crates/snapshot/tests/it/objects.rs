@@ -136,10 +136,12 @@ fn a_directory_keeps_what_it_is_given() {
     });
     let aside = path.join("plain/tmp");
     assert_eq!(std::fs::read_dir(&aside).unwrap().count(), 0, "nothing is left aside");
-    std::fs::write(aside.join("1-1"), "of one that died").unwrap();
+    let begun = aside.join("01890000-0000-7000-8000-000000000000");
+    std::fs::write(&begun, "of one that died").unwrap();
+    std::fs::write(aside.join("notes.txt"), "of somebody else").unwrap();
     let objects = LocalObjects::open(&path.join("plain")).unwrap();
     objects.clear(std::time::Duration::ZERO).unwrap();
-    assert_eq!(std::fs::read_dir(&aside).unwrap().count(), 0);
+    assert_eq!((begun.exists(), aside.join("notes.txt").exists()), (false, true));
 }
 
 #[test]

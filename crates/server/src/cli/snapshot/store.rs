@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context as _;
@@ -141,16 +142,8 @@ impl Store {
         let Some(root) = place.local()? else {
             return Self::remote(place, env, Cache::Used, Absent::Made);
         };
-        let is_empty = match std::fs::read_dir(&root) {
-            // What somebody who makes one just now, or died doing so, has there first.
-            Ok(mut entries) => entries.all(|entry| {
-                entry.is_ok_and(|entry| matches!(entry.file_name().to_str(), Some("tmp" | STATES)))
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            Err(error) => {
-                return Err(error).with_context(|| format!("could not open the store {name}"));
-            }
-        };
+        let is_empty = objects::LocalObjects::is_empty(&root);
+        let is_empty = is_empty.with_context(|| format!("could not open the store {name}"))?;
         if !is_empty && !root.join("format").is_file() {
             let wrong = format!("{name} is no store of snapshots, and not empty");
             return Err(anyhow::Error::from(Mistake::Usage(wrong))
@@ -179,7 +172,6 @@ impl Store {
         let objects = objects::LocalObjects::open(&root).with_context(failed)?;
         let repository = Repository::open(Box::new(objects)).with_context(failed)?;
         let states = root.join(STATES);
-        std::fs::create_dir_all(&states).with_context(failed)?;
         Ok(Self { own: Some(root), states: Some(states), scope: String::new(), repository })
     }
 
@@ -236,7 +228,13 @@ impl Store {
         let Some(states) = &self.states else { return Ok(()) };
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.recursive(true).create(states)
+        builder.recursive(true).create(states)?;
+        // It may have been made by others, or long ago.
+        let mode = std::fs::metadata(states)?.permissions().mode();
+        if mode & 0o077 == 0 {
+            return Ok(());
+        }
+        std::fs::set_permissions(states, std::fs::Permissions::from_mode(0o700))
     }
 
     /// Forgets what is remembered of all directories.
@@ -248,7 +246,10 @@ impl Store {
             entries => entries.with_context(failed)?,
         };
         for entry in entries {
-            std::fs::remove_file(entry.with_context(failed)?.path()).with_context(failed)?;
+            let entry = entry.with_context(failed)?;
+            if is_state(&entry.file_name()) {
+                std::fs::remove_file(entry.path()).with_context(failed)?;
+            }
         }
         Ok(())
     }
@@ -274,6 +275,12 @@ impl Store {
     }
 }
 
+/// Whether a file has the name of one in which something is remembered, or that was to become one.
+fn is_state(name: &OsStr) -> bool {
+    let name = name.to_str().unwrap_or_default();
+    name.split('.').next().is_some_and(|id| id.parse::<Id>().is_ok())
+}
+
 /// The tree of a snapshot that is its workspace; the first one, if none is called so.
 pub(super) fn root_of(snapshot: &Snapshot) -> anyhow::Result<&Tree> {
     let found = snapshot.root(super::ROOT).ok().or(snapshot.roots.first());
@@ -288,17 +295,41 @@ pub(super) fn inner_path(dir: &Path, path: &Path) -> anyhow::Result<Vec<u8>> {
             .context(Hint("name it from the directory on, as in src/main.rs"))
     };
     let path = if path.is_absolute() { path.strip_prefix(dir).map_err(|_| wrong())? } else { path };
+    plain_path(path).filter(|path| !path.is_empty()).ok_or_else(wrong)
+}
+
+/// A path of a snapshot, however somebody spelled it: all of it, if empty.
+pub(super) fn path_in_snapshot(path: &Path) -> anyhow::Result<Vec<u8>> {
+    plain_path(path.strip_prefix("/").unwrap_or(path)).ok_or_else(|| {
+        let wrong = format!("{} is no path in a snapshot", path.display());
+        anyhow::Error::from(Mistake::Usage(wrong))
+            .context(Hint("name it from the root of the snapshot on, as in src/main.rs"))
+    })
+}
+
+/// The names of a path that leads nowhere but down.
+fn plain_path(path: &Path) -> Option<Vec<u8>> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in path.components() {
         match part {
             Component::Normal(name) => parts.push(name.as_bytes()),
             Component::CurDir => {}
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                return Err(wrong());
-            }
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
         }
     }
-    if parts.is_empty() { Err(wrong()) } else { Ok(parts.join(&b'/')) }
+    Some(parts.join(&b'/'))
+}
+
+/// Where something will be that is not there yet, whatever it was called by.
+pub(super) fn to_be(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    // As much of it as is there.
+    for above in whole.ancestors() {
+        if let (Ok(real), Ok(rest)) = (above.canonicalize(), whole.strip_prefix(above)) {
+            return real.join(rest);
+        }
+    }
+    whole
 }
 
 pub(super) fn bytes_of(path: &Path) -> &[u8] {
