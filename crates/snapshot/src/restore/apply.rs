@@ -32,12 +32,24 @@ pub(super) struct Applying<'a> {
     repository: &'a Repository,
     in_place: &'a InPlace<'a>,
     tree: &'a Tree,
-    target: &'a Target,
+    pub(super) target: &'a Target,
     done: AtomicU64,
     /// How many things were moved out of the way.
     moved: AtomicU64,
     /// How many hard links became files of their own.
-    pub(super) copied: AtomicU64,
+    copied: AtomicU64,
+}
+
+/// What is to be put in place, and lies aside.
+pub(super) struct Written<'a> {
+    /// Without its files.
+    plan: Changes,
+    /// Where they go.
+    files: Vec<Vec<u8>>,
+    /// How many things are to be done.
+    steps: usize,
+    /// Where they are, if there are any.
+    aside: Option<Aside<'a>>,
 }
 
 /// The directory that was opened last, and its path.
@@ -54,15 +66,26 @@ impl<'a> Applying<'a> {
         Self { repository, in_place, tree, target, done, moved, copied }
     }
 
-    /// Does all of it; returns which files were left because of their looks alone.
-    pub(super) fn apply(&self, plan: Changes) -> Result<HashSet<Vec<u8>>> {
-        let Changes { directories, files, symlinks, links, removals, locked, settle, doubtful } =
-            plan;
+    /// Makes everything that is new aside, whole and durable. Nothing that is there is touched: whatever is
+    /// damaged in the store is found now.
+    pub(super) fn write_aside(&'a self, plan: Changes) -> Result<Written<'a>> {
+        let mut plan = plan;
+        let Changes { directories, files, symlinks, links, removals, settle, .. } = &mut plan;
         let steps = directories.len() + files.len() + symlinks.len() + links.len();
         let steps = steps + removals.len() + settle.len();
-        if steps > 0 {
-            let aside = Aside::make(self)?;
-            let files = self.write(&aside, files, &symlinks, &directories)?;
+        if steps == 0 {
+            return Ok(Written { plan, files: Vec::new(), steps, aside: None });
+        }
+        let aside = Aside::make(self)?;
+        let files = self.write(&aside, std::mem::take(files), symlinks, directories)?;
+        Ok(Written { plan, files, steps, aside: Some(aside) })
+    }
+
+    /// Puts everything in place; returns which files were left because of their looks alone.
+    pub(super) fn put_in_place(&self, written: Written<'_>) -> Result<HashSet<Vec<u8>>> {
+        let Written { plan, files, steps, aside } = written;
+        let Changes { directories, symlinks, links, removals, locked, settle, doubtful, .. } = plan;
+        if let Some(aside) = aside {
             for (path, mode) in &locked {
                 let unlocked = open_below(self.root(), path, OFlags::DIRECTORY)
                     .and_then(|at| Ok(fchmod(at, Mode::from_raw_mode(mode | 0o700))?));
@@ -107,6 +130,11 @@ impl<'a> Applying<'a> {
         };
         finished().map_err(self.failed("finish", b""))?;
         Ok(doubtful)
+    }
+
+    /// How many hard links became files of their own.
+    pub(super) fn copied(&self) -> u64 {
+        self.copied.load(Ordering::Relaxed)
     }
 
     fn root(&self) -> BorrowedFd<'_> {

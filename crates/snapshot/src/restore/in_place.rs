@@ -14,6 +14,7 @@
 //! was or as it is to be, and a directory aside, which the next one removes like all that is in no
 //! snapshot. Nobody else should write to the tree meanwhile: what they do may be undone or stay.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use rustix::fs::{Mode, OFlags};
 use super::apply::Applying;
 use super::compare::Comparing;
 use super::known;
+use super::plan::Changes;
 use crate::capture::{Progress, Root, path_of};
 use crate::error::{Result, SnapshotError};
 use crate::file::{self, Attributes};
@@ -140,56 +142,122 @@ pub(super) struct Target {
     pub(super) attributes: Attributes,
 }
 
+impl InPlace<'_> {
+    /// What is left alone: what whoever restores names, what the snapshot says was left out of it, and what
+    /// could not be read then. Whatever is there now stays.
+    fn left_alone(&self) -> Result<Vec<Vec<u8>>> {
+        let mut excluded = self.root.excluded.to_vec();
+        let of_root = format!("{}/", self.root.name);
+        let unreadable = self.snapshot.unreadable.iter();
+        excluded.extend(
+            unreadable.filter_map(|name| Some(name.strip_prefix(&of_root)?.as_bytes().to_vec())),
+        );
+        excluded.extend(self.snapshot.root(self.root.name)?.excluded());
+        Ok(excluded)
+    }
+}
+
 impl Repository {
     /// Makes an existing directory equal to a tree of a snapshot. What is remembered of the directory, if
     /// anything, saves looking into files that are as they were. Whatever is damaged in the store is found
     /// before anything in the directory is touched.
     pub fn restore_in_place(&self, in_place: &InPlace<'_>, remembered: &State) -> Result<Mended> {
-        // What could not be read then is in no snapshot: whatever is there now stays.
-        let mut excluded = in_place.root.excluded.to_vec();
-        let of_root = format!("{}/", in_place.root.name);
-        let unreadable = in_place.snapshot.unreadable.iter();
-        excluded.extend(
-            unreadable.filter_map(|name| Some(name.strip_prefix(&of_root)?.as_bytes().to_vec())),
-        );
-        // And so is what was excluded.
-        excluded.extend(in_place.snapshot.root(in_place.root.name)?.excluded());
-        let root = Root { excluded: &excluded, ..in_place.root.clone() };
-        let in_place = &InPlace { root, ..in_place.clone() };
-        let InPlace { root, .. } = in_place;
-        let tree = in_place.snapshot.root(root.name)?;
-        let target = Target::open(root)?;
+        let mut all = self.restore_all_in_place(std::slice::from_ref(in_place), remembered)?;
+        Ok(all.pop().expect("what was done is said of each directory"))
+    }
+
+    /// The same for several directories, none of which has another one in it that is not excluded. Whatever is
+    /// damaged in the store is found before anything in any of them is touched.
+    pub fn restore_all_in_place(
+        &self,
+        all: &[InPlace<'_>],
+        remembered: &State,
+    ) -> Result<Vec<Mended>> {
+        let excluded = all.iter().map(InPlace::left_alone);
+        let excluded = excluded.collect::<Result<Vec<Vec<Vec<u8>>>>>()?;
+        let all = all.iter().zip(&excluded).map(|(in_place, excluded)| InPlace {
+            root: Root { excluded, ..in_place.root.clone() },
+            ..in_place.clone()
+        });
+        let all: Vec<InPlace<'_>> = all.collect();
+        let targets = all.iter().map(|in_place| Target::open(&in_place.root));
+        let targets = targets.collect::<Result<Vec<Target>>>()?;
         let begin = Instant::now();
         self.refresh()?;
-        let nothing = KnownTree::default();
-        let known = match in_place.trust {
-            Trust::Looks => remembered.tree(root.name, &target.path).unwrap_or(&nothing),
-            Trust::Bytes => &nothing,
-        };
-        let scanned = look(in_place, &target, known)?;
-        let scan = begin.elapsed();
-        let begin = Instant::now();
-        let comparing = Comparing::of(self, in_place, tree, &target, &scanned, known);
-        let (plan, mut mended) = comparing.plan()?;
-        mended.took = MendTook { scan, compare: begin.elapsed(), ..MendTook::default() };
-        match in_place.effect {
-            Effect::Report => mended.state = remembered.clone(),
-            Effect::Write => {
+        let mut refreshed = begin.elapsed();
+        let (mut applying, mut plans, mut done) = (Vec::new(), Vec::new(), Vec::new());
+        for (in_place, target) in all.iter().zip(&targets) {
+            let (plan, mut mended) = self.compare(in_place, target, remembered)?;
+            mended.took.scan += std::mem::take(&mut refreshed);
+            let tree = in_place.snapshot.root(in_place.root.name)?;
+            applying.push((in_place, Applying::of(self, in_place, tree, target)));
+            plans.push(plan);
+            done.push(mended);
+        }
+        let mut written = Vec::new();
+        for (((in_place, applying), plan), mended) in applying.iter().zip(plans).zip(&mut done) {
+            if in_place.effect == Effect::Write {
                 let begin = Instant::now();
-                let applying = Applying::of(self, in_place, tree, &target);
-                let doubtful = applying.apply(plan)?;
-                mended.copied = applying.copied.into_inner();
+                written.push(applying.write_aside(plan)?);
                 mended.took.write = begin.elapsed();
-                let begin = Instant::now();
-                let began = crate::capture::realtime();
-                let after = look(in_place, &target, &nothing)?;
-                let known = known::after(self, in_place, tree, &after, &doubtful, began)?;
-                let root = (root.name.to_owned(), target.path);
-                mended.state = State::of(in_place.snapshot.id, root, known);
-                mended.took.look = begin.elapsed();
             }
         }
-        Ok(mended)
+        let mut written = written.into_iter();
+        for ((in_place, applying), mended) in applying.iter().zip(&mut done) {
+            match in_place.effect {
+                Effect::Report => mended.state = remembered.clone(),
+                Effect::Write => {
+                    let written = written.next().expect("each was written that is to be");
+                    let begin = Instant::now();
+                    let doubtful = applying.put_in_place(written)?;
+                    mended.copied = applying.copied();
+                    mended.took.write += begin.elapsed();
+                    let begin = Instant::now();
+                    mended.state = self.remember(in_place, applying.target, &doubtful)?;
+                    mended.took.look = begin.elapsed();
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// What is to be done with a directory.
+    fn compare(
+        &self,
+        in_place: &InPlace<'_>,
+        target: &Target,
+        remembered: &State,
+    ) -> Result<(Changes, Mended)> {
+        let begin = Instant::now();
+        let name = in_place.root.name;
+        let nothing = KnownTree::default();
+        let known = match in_place.trust {
+            Trust::Looks => remembered.tree(name, &target.path).unwrap_or(&nothing),
+            Trust::Bytes => &nothing,
+        };
+        let scanned = look(in_place, target, known)?;
+        let scan = begin.elapsed();
+        let begin = Instant::now();
+        let tree = in_place.snapshot.root(name)?;
+        let comparing = Comparing::of(self, in_place, tree, target, &scanned, known);
+        let (plan, mut mended) = comparing.plan()?;
+        mended.took = MendTook { scan, compare: begin.elapsed(), ..MendTook::default() };
+        Ok((plan, mended))
+    }
+
+    /// What is known of a directory now.
+    fn remember(
+        &self,
+        in_place: &InPlace<'_>,
+        target: &Target,
+        doubtful: &HashSet<Vec<u8>>,
+    ) -> Result<State> {
+        let began = crate::capture::realtime();
+        let after = look(in_place, target, &KnownTree::default())?;
+        let tree = in_place.snapshot.root(in_place.root.name)?;
+        let known = known::after(self, in_place, tree, &after, doubtful, began)?;
+        let root = (in_place.root.name.to_owned(), target.path.clone());
+        Ok(State::of(in_place.snapshot.id, root, known))
     }
 }
 

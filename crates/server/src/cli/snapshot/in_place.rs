@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::bar::Telling;
 use super::restore::{Wanted, home_of};
-use super::said::{Times, path_text, put_path};
+use super::said::{Times, path_text, put_path, tell_copied};
 use super::stop::Stop;
 use super::store::{self, Store};
 use super::whose::shown;
@@ -83,10 +83,9 @@ pub(super) fn restore(
         home
     });
     let known = saved.as_deref().map(State::load).unwrap_or_default();
-    let mut both = Vec::new();
-    for target in [Some(&workspace), home.as_ref()].into_iter().flatten() {
-        both.push(mend(screen, store, stop, &snapshot, target, &known, args)?);
-    }
+    let targets: Vec<&Target<'_>> =
+        [Some(&workspace), home.as_ref()].into_iter().flatten().collect();
+    let both = mend(screen, store, stop, &snapshot, &targets, &known, args)?;
     let states = both.iter().map(|mended| mended.state.clone());
     if !args.dry_run
         && let Some(saved) = saved
@@ -163,14 +162,14 @@ fn mend(
     store: &Store,
     stop: &Stop,
     snapshot: &Snapshot,
-    target: &Target<'_>,
+    targets: &[&Target<'_>],
     known: &State,
     args: &Args,
-) -> anyhow::Result<Mended> {
-    let Target { tree, path, excluded, .. } = target;
+) -> anyhow::Result<Vec<Mended>> {
     let doing = if args.check { "checking" } else { "restoring" };
     let telling = Telling::new(screen, stop, doing, "step");
-    let in_place = InPlace {
+    let progress = |progress| telling.progress(progress);
+    let all = targets.iter().map(|Target { tree, path, excluded }| InPlace {
         snapshot,
         root: Root { name: &tree.name, path, excluded },
         trust: if args.check { Trust::Bytes } else { Trust::Looks },
@@ -179,11 +178,12 @@ fn mend(
         max_entries: MAX_ENTRIES,
         max_bytes: u64::MAX,
         threads: threads(),
-        progress: &|progress| telling.progress(progress),
-    };
-    let mended = store.repository.restore_in_place(&in_place, known);
+        progress: &progress,
+    });
+    // Damage of either is found before any of them is touched.
+    let mended = store.repository.restore_all_in_place(&all.collect::<Vec<_>>(), known);
     telling.end();
-    if let Err(error @ SnapshotError::Missing(_)) = mended {
+    if let Err(error @ (SnapshotError::Missing(_) | SnapshotError::Damaged { .. })) = mended {
         // The tree is there: it is the store that lacks something.
         let hint = "nothing was touched; ash snapshot verify names what is damaged";
         return Err(anyhow::Error::from(error).context(Hint(hint)));
@@ -211,7 +211,7 @@ fn document(mended: &Mended) -> Value {
     json!({
         "same": mended.same, "written": mended.written, "repaired": mended.repaired,
         "removed": mended.removed, "left": mended.left, "bytesRead": mended.bytes_read,
-        "bytesWritten": mended.bytes_written, "changes": changes.collect::<Vec<_>>(),
+        "bytesWritten": mended.bytes_written, "copied": mended.copied, "changes": changes.collect::<Vec<_>>(),
     })
 }
 
@@ -222,6 +222,7 @@ fn show(mended: &Mended, beginning: &str, dry_run: bool, times: &str) -> anyhow:
             print(&format!("{} {beginning}{}\n", word(*how), path_text(path)))?;
         }
     }
+    tell_copied(mended.copied);
     let Mended { same, written, repaired, removed, left, bytes_read, bytes_written, .. } = mended;
     let repaired =
         if *repaired > 0 { format!(" ({} looked right)", count(*repaired)) } else { String::new() };
