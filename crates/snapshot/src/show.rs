@@ -11,7 +11,7 @@ use crate::tree::{Entry, Kind};
 /// How two trees differ at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// From the root.
+    /// From the root, whose own path is empty: it differs if its mode or attributes do.
     pub path: Vec<u8>,
     /// What was there, and what is.
     pub what: Difference,
@@ -54,6 +54,19 @@ impl Entry {
         match &self.kind {
             Kind::Directory(content) => Some(*content),
             Kind::File(_) | Kind::Symlink(_) | Kind::HardLink(_) => None,
+        }
+    }
+}
+
+impl Tree {
+    /// The root itself, as if it were in another directory. It has no name.
+    fn entry(&self) -> Entry {
+        Entry {
+            name: Vec::new(),
+            mode: self.mode,
+            modified: self.modified,
+            kind: Kind::Directory(self.tree),
+            attributes: self.attributes.clone(),
         }
     }
 }
@@ -153,6 +166,14 @@ impl Repository {
             Ok(entries.into_iter().peekable())
         };
         let (was, is) = (root(before), root(after));
+        if let (Some(before), Some(after)) = (before, after) {
+            let (one, other) = (before.entry(), after.entry());
+            if one.differs(&other) {
+                let what = Difference::Modified(one, other);
+                let (path, size_before, size_after) = (Vec::new(), Some(0), Some(0));
+                each(Change { path, what, size_before, size_after })?;
+            }
+        }
         if was == is {
             return Ok(());
         }

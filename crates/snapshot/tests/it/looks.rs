@@ -61,12 +61,14 @@ fn the_difference_of_two_snapshots_is_what_was_done_between() {
     fs::set_permissions(at("src/deep/er"), fs::Permissions::from_mode(0o755)).unwrap();
     fs::remove_file(at("link")).unwrap();
     symlink("new", at("link")).unwrap();
+    fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o750)).unwrap();
     // Written again as it was: no difference.
     fs::write(at("src.txt"), "beside").unwrap();
     let after = taken(&repository, tree.path());
 
     let there = lines(&repository.diff(Some(&before), Some(&after), 1000).unwrap());
     let expected = [
+        "M  0 0",
         "M link 0 0",
         "+ new 0",
         "+ new/file 3",

@@ -152,7 +152,9 @@ pub(super) fn diff(
                 (Some(size), None) | (None, Some(size)) => size.to_string(),
                 (None, None) => String::new(),
             };
-            printing.line(&format!("{sign} {beginning}{} {sizes}", path_text(&path)))
+            let path = format!("{beginning}{}", path_text(&path));
+            let path = if path.is_empty() { "." } else { &path };
+            printing.line(&format!("{sign} {path} {sizes}"))
         })
     });
     printing.end(done)?;
