@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use ash_snapshot::{
-    Collect, CollectTook, Collected, Others, SnapshotId, Verified, Verify, VerifyTook,
+    Collect, CollectTook, Collected, Others, SnapshotError, SnapshotId, Verified, Verify,
+    VerifyTook,
 };
 use serde_json::{Value, json};
 
@@ -144,19 +145,25 @@ pub(super) fn gc(
     whose: &Whose,
 ) -> anyhow::Result<Exit> {
     let begin = Instant::now();
+    if let Some(source) = &whose.source {
+        store.has_any_of(source)?;
+    }
     let others = if args.alone { Others::AreAway } else { Others::MayCapture };
     let forgotten = match (args.keep_last, &whose.source) {
         (Some(count), Some(source)) => store.repository.keep_last_of(source, count, others),
         (Some(count), None) => store.repository.keep_last(count, others),
         (None, _) => Ok(Vec::new()),
     };
-    let forgotten = forgotten.map_err(of)?;
+    let forgotten = forgotten.map_err(|error| store.not_collected(error))?;
     let forget = begin.elapsed();
     let telling = Telling::new(screen, stop, "collecting", "step");
     let collect = Collect { others, progress: &|progress| telling.progress(progress) };
     let collected = store.repository.collect(&collect);
     telling.end();
-    let (collected, took) = stop.of(collected)?;
+    let (collected, took) = match collected {
+        Err(error @ SnapshotError::Unreadable { .. }) => return Err(store.not_collected(error)),
+        collected => stop.of(collected)?,
+    };
     let CollectTook { look, reach, weigh, rewrite, remove } = took;
     let steps = [
         ("forget", forget),
@@ -169,6 +176,23 @@ pub(super) fn gc(
     let times = Times { total: begin.elapsed(), steps: &steps };
     say_collected(screen, &forgotten, &collected, &times)?;
     Ok(Exit::Ok)
+}
+
+impl Store {
+    /// Why nothing was collected. What helps depends on what of a snapshot is damaged.
+    fn not_collected(&self, error: SnapshotError) -> anyhow::Error {
+        let SnapshotError::Unreadable { id, .. } = &error else { return of(error) };
+        let hint = match self.repository.snapshot(*id) {
+            Ok(_) => {
+                "remove it with ash snapshot forget, or mend it: ash snapshot verify --repair, and capture again"
+            }
+            Err(_) => {
+                "its record is damaged, and nothing mends that: remove it with ash snapshot forget"
+            }
+        };
+        let refused = Mistake::Refused(format!("{error}; nothing was removed"));
+        anyhow::Error::from(refused).context(Hint(hint))
+    }
 }
 
 fn say_collected(

@@ -182,9 +182,8 @@ fn of(error: SnapshotError) -> anyhow::Error {
             anyhow::Error::from(error).context(Hint("ash snapshot verify names what is damaged"))
         }
         SnapshotError::Unreadable { .. } => {
-            anyhow::Error::from(Mistake::Refused(format!("{error}; nothing was removed"))).context(
-                Hint("remove it with ash snapshot forget, or mend it: ash snapshot verify --repair, and capture again"),
-            )
+            anyhow::Error::from(Mistake::Refused(format!("{error}; nothing was removed")))
+                .context(Hint("remove it with ash snapshot forget"))
         }
         SnapshotError::Store { .. } => of_store(error),
         error @ (SnapshotError::Tree { .. }

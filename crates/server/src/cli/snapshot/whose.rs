@@ -71,6 +71,19 @@ impl Store {
         Ok(None)
     }
 
+    /// Refuses a source that there is no snapshot of: it is misspelled. One that cannot be read may be of it.
+    pub(super) fn has_any_of(&self, source: &str) -> anyhow::Result<()> {
+        for (_, read) in self.repository.history().map_err(of)? {
+            match read {
+                Ok(snapshot) if snapshot.source.as_deref() == Some(source) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.is_transient() => return Err(of(error)),
+                Err(_) => return Ok(()),
+            }
+        }
+        Err(none_of(source))
+    }
+
     fn latest_of(&self, source: &str) -> anyhow::Result<Snapshot> {
         for (id, read) in self.repository.history().map_err(of)? {
             let snapshot = read.map_err(|error| unknown(id, error))?;
@@ -78,10 +91,7 @@ impl Store {
                 return Ok(snapshot);
             }
         }
-        let none = Mistake::NotFound(format!("there is no snapshot of {}", plain(source)));
-        Err(anyhow::Error::from(none).context(Hint(
-            "ash snapshot list shows whose there are; --source NAME says whose is meant",
-        )))
+        Err(none_of(source))
     }
 
     fn latest(&self) -> anyhow::Result<Snapshot> {
@@ -103,6 +113,12 @@ impl Store {
         let none = || Mistake::NotFound("there is no snapshot yet".to_owned());
         latest.ok_or_else(|| none().into())
     }
+}
+
+fn none_of(source: &str) -> anyhow::Error {
+    let none = Mistake::NotFound(format!("there is no snapshot of {}", plain(source)));
+    anyhow::Error::from(none)
+        .context(Hint("ash snapshot list shows whose there are; --source NAME says whose is meant"))
 }
 
 /// One that cannot be read may be the latest: nobody knows whose it is.
