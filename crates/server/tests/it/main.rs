@@ -27,6 +27,7 @@ mod remote_snapshots;
 mod sandboxed;
 mod schemathesis;
 mod settings;
+mod snapshot_care;
 mod snapshot_edges;
 mod snapshot_sources;
 mod snapshots;

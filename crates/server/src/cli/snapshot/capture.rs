@@ -1,10 +1,10 @@
 //! `ash snapshot capture`.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use ash_snapshot::{Capture, Captured, MAX_SOURCE, Root, State};
+use ash_snapshot::{Capture, Captured, MAX_SOURCE, Root, Skipped, Snapshot, State};
 use serde_json::json;
 
 use super::bar::Telling;
@@ -41,6 +41,10 @@ pub(super) struct Asked {
     source: String,
     workspace: Tree,
     home: Option<Tree>,
+    /// When it was asked.
+    begin: Instant,
+    /// How long it took to find the caches of the home.
+    caches: Duration,
 }
 
 /// A directory, and what is left out of it.
@@ -52,6 +56,7 @@ struct Tree {
 impl Asked {
     /// Looks whether it can be done, before there is a store.
     pub(super) fn of(args: Args, whose: &Whose) -> anyhow::Result<Self> {
+        let begin = Instant::now();
         let real = directory(&args.dir)?;
         let source = whose.of(&real);
         if source.len() as u64 > MAX_SOURCE {
@@ -63,8 +68,10 @@ impl Asked {
         let excluded = excluded.collect::<anyhow::Result<Vec<Vec<u8>>>>()?;
         let mut workspace = Tree { real, excluded };
         let home = args.home.as_deref().map(directory).transpose()?;
+        let before = Instant::now();
         let home = home.map(|real| workspace.beside(real)).transpose()?;
-        Ok(Self { args, source, workspace, home })
+        let caches = before.elapsed();
+        Ok(Self { args, source, workspace, home, begin, caches })
     }
 
     /// Where the directories are.
@@ -82,7 +89,6 @@ impl Asked {
         store: &Store,
         stop: &Stop,
     ) -> anyhow::Result<Exit> {
-        let begin = Instant::now();
         // A store in a directory does not capture itself.
         for tree in [Some(&mut self.workspace), self.home.as_mut()].into_iter().flatten() {
             tree.excluded.extend(store.inside(&tree.real)?);
@@ -115,7 +121,7 @@ impl Asked {
             let saved = saved.display();
             note(&format!("warning: the next capture reads everything again: {saved}: {error}"));
         }
-        say(screen, &captured, begin)?;
+        say(screen, &captured, self.caches, self.begin)?;
         Ok(Exit::Ok)
     }
 }
@@ -153,9 +159,35 @@ pub(super) fn directory(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(real)
 }
 
-fn say(screen: &Screen, captured: &Captured, begin: Instant) -> anyhow::Result<()> {
+/// Says what was there and is not in the snapshot, or not as it was.
+fn tell_left_out(snapshot: &Snapshot) {
+    let Skipped { sockets, fifos, devices, mounts, attributes, .. } = snapshot.skipped;
+    let kinds = [(sockets, "socket"), (fifos, "pipe"), (devices, "device"), (mounts, "mount")];
+    let kinds = kinds.into_iter().filter(|(count, _)| *count > 0);
+    let kinds: Vec<String> = kinds.map(|(count, what)| things(count, what)).collect();
+    if !kinds.is_empty() {
+        note(&format!("left out: {}", kinds.join(", ")));
+    }
+    for path in &snapshot.stripped {
+        note(&format!("warning: not kept: some attributes of {}", plain(path)));
+    }
+    if attributes > snapshot.stripped.len() as u64 {
+        note(&format!("warning: not kept: {} in all", things(attributes, "attribute")));
+    }
+    if snapshot.unfrozen_scan {
+        note("warning: not everything was looked at while writers stood still");
+    }
+}
+
+fn say(
+    screen: &Screen,
+    captured: &Captured,
+    caches: Duration,
+    begin: Instant,
+) -> anyhow::Result<()> {
     let Captured { snapshot, took, .. } = captured;
     let steps = [
+        ("caches", caches),
         ("scan", took.scan),
         ("look", took.plan + took.look),
         ("store", took.store),
@@ -173,9 +205,11 @@ fn say(screen: &Screen, captured: &Captured, begin: Instant) -> anyhow::Result<(
             "files": snapshot.files(), "bytes": snapshot.bytes(),
             "newBytes": snapshot.new_bytes, "storedBytes": snapshot.stored_bytes,
             "skipped": snapshot.skipped, "unstable": snapshot.unstable,
-            "unreadable": snapshot.unreadable, "milliseconds": times.json(),
+            "unreadable": snapshot.unreadable, "stripped": snapshot.stripped,
+            "unfrozenScan": snapshot.unfrozen_scan, "milliseconds": times.json(),
         }));
     }
+    tell_left_out(snapshot);
     for path in &snapshot.unstable {
         note(&format!("warning: {} changed each time it was read", plain(path)));
     }

@@ -8,7 +8,7 @@ use ash_snapshot::{Damaged, Restore, RestoreTook, Restored, Snapshot, SnapshotEr
 use serde_json::{Value, json};
 
 use super::bar::Telling;
-use super::said::{Times, path_document, path_text};
+use super::said::{Times, path_document, path_text, tell_copied};
 use super::stop::Stop;
 use super::store::{self, Store};
 use super::whose::Whose;
@@ -67,12 +67,12 @@ pub(super) fn restore(
         }
     }
     let damaged = if args.leave_out_damaged { Damaged::LeaveOut } else { Damaged::Refuse };
-    let path = args.path.as_deref().map(store::bytes_of).unwrap_or_default();
+    let path = args.path.as_deref().map(store::path_in_snapshot).transpose()?.unwrap_or_default();
     let one = |tree: &Tree, target: &Path| -> anyhow::Result<Restored> {
         let telling = Telling::new(screen, stop, "restoring", "file");
         let restore = Restore {
             tree,
-            path: path.strip_suffix(b"/").unwrap_or(path),
+            path: &path,
             damaged,
             target,
             owner: None,
@@ -96,13 +96,21 @@ pub(super) fn restore(
             restored => stop.of(restored),
         }
     };
-    // The home first: who sees the workspace has both.
-    let of_home = home.map(|(tree, home)| one(tree, home)).transpose()?;
-    let restored = one(tree, target);
-    let restored = match (&of_home, &args.home) {
-        (Some(_), Some(home)) => restored
-            .with_context(|| format!("{} was restored, and the rest not", home.display()))?,
-        (None, _) | (_, None) => restored?,
+    let half = |done: &Path| format!("{} was restored, and the rest not", done.display());
+    let (restored, of_home) = match home {
+        None => (one(tree, target)?, None),
+        // There is no other place for it before.
+        Some((home_tree, home)) if store::to_be(home).starts_with(store::to_be(target)) => {
+            let restored = one(tree, target)?;
+            let of_home = one(home_tree, home).with_context(|| half(target))?;
+            (restored, Some(of_home))
+        }
+        // The home first: who sees the workspace has both.
+        Some((home_tree, home)) => {
+            let of_home = one(home_tree, home)?;
+            let restored = one(tree, target).with_context(|| half(home))?;
+            (restored, Some(of_home))
+        }
     };
     say(screen, &snapshot, &restored, of_home.as_ref(), begin)?;
     if args.home.is_none() && args.root.is_none() && !screen.json && snapshot.root(HOME).is_ok() {
@@ -145,11 +153,12 @@ fn say(
         };
         let mut document = json!({
             "id": snapshot.id, "files": restored.files, "bytes": restored.bytes,
-            "leftOut": left_out(restored), "milliseconds": times.json(),
+            "leftOut": left_out(restored), "copied": restored.copied, "milliseconds": times.json(),
         });
         if let Some(home) = home {
             document["home"] = json!({
                 "files": home.files, "bytes": home.bytes, "leftOut": left_out(home),
+                "copied": home.copied,
             });
         }
         return Screen::document(&document);
@@ -160,8 +169,11 @@ fn say(
         format!("; home: {files}, {size}")
     });
     print(&format!("{files}, {size}{}; {}\n", beside.unwrap_or_default(), times.text()))?;
-    for path in restored.left_out.iter().chain(home.into_iter().flat_map(|home| &home.left_out)) {
-        note(&format!("damaged, left out: {}", path_text(path)));
+    for (restored, beginning) in [(Some(restored), ""), (home, "home/")] {
+        for path in restored.map_or(&[][..], |restored| &restored.left_out) {
+            note(&format!("damaged, left out: {beginning}{}", path_text(path)));
+        }
     }
+    tell_copied(restored.copied + home.map_or(0, |home| home.copied));
     Ok(())
 }

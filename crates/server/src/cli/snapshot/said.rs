@@ -8,7 +8,8 @@ use ash_snapshot::SnapshotError;
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
-use crate::cli::output::{Reader, Screen, plain, reader};
+use crate::cli::format::things;
+use crate::cli::output::{Reader, Screen, note, plain, reader};
 
 /// Where the time went: each step, and all of it.
 pub(super) struct Times<'a> {
@@ -63,6 +64,14 @@ pub(super) fn path_document(path: &[u8]) -> Value {
 /// A path for people, on one line.
 pub(super) fn path_text(path: &[u8]) -> String {
     plain(&String::from_utf8_lossy(path)).replace(['\n', '\t'], " ")
+}
+
+/// Names hard links that are none any more.
+pub(super) fn tell_copied(copied: u64) {
+    if copied > 0 {
+        let links = things(copied, "hard link");
+        note(&format!("warning: {links} became files of their own: no file may have more names"));
+    }
 }
 
 /// Prints what goes on and on, as it comes: lines, or the items of one document.
