@@ -12,7 +12,7 @@
 //! | [`capture`](Capture) | from directories to a snapshot |
 //! | [`caches`] | what of a home is not worth capturing |
 //! | [`restore`](Restore) | and back |
-//! | [`verify`](Verify) | whether everything can be read back |
+//! | [`verify`](Verify), `distrust` | whether everything can be read back, and whom not to believe if not |
 //! | [`gc`](Repository::gc), `keep`, `rewrite` | removes what no snapshot needs |
 //! | `show` | what is in a tree, and how two of them differ |
 
