@@ -13,33 +13,10 @@ use crate::compare::{in_memory, restore};
 use crate::tools::{Workplace, must, python};
 
 /// Writes for ever, and says after each commit how many rows there are.
-const WRITER: &str = "
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], isolation_level=None)
-db.execute('PRAGMA journal_mode=WAL')
-db.execute('PRAGMA synchronous=OFF')
-db.execute('PRAGMA wal_autocheckpoint=20')
-db.execute('CREATE TABLE rows (number INTEGER PRIMARY KEY, text TEXT)')
-db.execute('CREATE INDEX by_text ON rows (text)')
-rows = 0
-while True:
-    db.execute('BEGIN')
-    for _ in range(7):
-        rows += 1
-        db.execute('INSERT INTO rows VALUES (?, ?)', (rows, str(rows * 7919 % 1000) * 30))
-        db.execute('UPDATE rows SET text = text || ? WHERE number = ?', ('x', rows // 2))
-    db.execute('COMMIT')
-    print(rows, flush=True)
-";
+const WRITER: &str = include_str!("database/write.py");
 
 /// Looks into a database that nobody else has open.
-const READER: &str = "
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1])
-print(db.execute('PRAGMA integrity_check').fetchone()[0], end=' ')
-print(db.execute('SELECT count(*) FROM rows').fetchone()[0], end=' ')
-print(db.execute('SELECT max(number) FROM rows').fetchone()[0])
-";
+const READER: &str = include_str!("database/read.py");
 
 struct Writer {
     child: Child,
