@@ -50,7 +50,7 @@ pub struct Collected {
     pub rewritten: u64,
     /// How many bytes the new ones have.
     pub rewritten_bytes: u64,
-    /// Packs that cannot be read, and are left as they are.
+    /// Packs of which it cannot be read what they have, and that are left as they are.
     pub unreadable: u64,
 }
 
@@ -311,6 +311,7 @@ impl Repository {
 
     /// What of each pack is needed. A chunk that several packs have is needed of one: of the latest of those
     /// without a mark; if all have one, of all. So nothing is removed because one with a mark has it too.
+    /// One that does not tell what it has is not needed if it has a mark, and packs without one have everything.
     fn weigh(
         &self,
         packs: Vec<(Id, Listed)>,
@@ -321,19 +322,20 @@ impl Repository {
     ) -> Result<Vec<Weighed>> {
         let mut weighed = Vec::with_capacity(packs.len());
         let mut best: HashMap<Id, (i64, Id)> = HashMap::new();
+        let mut untold = Vec::new();
         for (id, listed) in packs {
             steps.step()?;
+            let mark = marks.get(&id).map(|(at, _)| *at);
             // What is only nearby is no reason to remove anything.
             let frames = match Self::index_in(self.store(), id, listed.size) {
                 Ok(frames) => frames,
                 Err(SnapshotError::Missing(_)) => continue,
                 Err(SnapshotError::Damaged { .. }) => {
-                    collected.unreadable += 1;
+                    untold.push(Weighed { id, listed, mark, bytes: 0, needed: Vec::new() });
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            let mark = marks.get(&id).map(|(at, _)| *at);
             let bytes = frames.iter().map(|frame| u64::from(frame.length)).sum();
             let chunks = frames.into_iter().flat_map(|frame| frame.chunks);
             let chunks = chunks.filter(|chunk| needed.contains(&chunk.id)).collect();
@@ -352,6 +354,14 @@ impl Repository {
                 None => best.get(&chunk.id) == Some(&rank),
                 Some(_) => !best.contains_key(&chunk.id),
             });
+        }
+        let is_elsewhere = needed.iter().all(|id| best.contains_key(id));
+        for pack in untold {
+            if pack.mark.is_some() && is_elsewhere {
+                weighed.push(pack);
+            } else {
+                collected.unreadable += 1;
+            }
         }
         Ok(weighed)
     }

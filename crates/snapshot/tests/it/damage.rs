@@ -375,3 +375,56 @@ fn no_snapshot_is_forgotten_for_one_whose_record_is_damaged() {
     let kept = fs::read_dir(world.store.path().join("forgotten"));
     assert_eq!(kept.map_or(0, Iterator::count), 0, "it takes no space");
 }
+
+#[test]
+fn a_pack_that_tells_nothing_goes_when_all_that_is_needed_is_elsewhere() {
+    let world = world();
+    let length = fs::metadata(&world.packs[1]).unwrap().len();
+    let file = fs::File::options().write(true).open(&world.packs[1]).unwrap();
+    file.set_len(length - 5).unwrap();
+    let repository = on_disk(world.store.path());
+    repository.forget(world.second.id).unwrap();
+    // It may be read another time: nobody has said that it is damaged.
+    let collected = repository.gc(Others::AreAway).unwrap();
+    assert_eq!((collected.unreadable, collected.removed), (1, 0), "{collected:?}");
+    assert_eq!(repository.distrust(&verify(&repository)).unwrap(), 1);
+    // Others may rely on it until a grace period has passed.
+    let collected = repository.gc(Others::MayCapture).unwrap();
+    assert_eq!((collected.unreadable, collected.waiting), (0, 1), "{collected:?}");
+    assert!(world.packs[1].exists());
+    let collected = repository.gc(Others::AreAway).unwrap();
+    assert_eq!((collected.unreadable, collected.removed), (0, 1), "{collected:?}");
+    assert!(!world.packs[1].exists());
+    assert!(verify(&repository).is_whole());
+    assert_eq!(restored(&repository, &world.first).len(), 3);
+}
+
+#[test]
+fn a_pack_that_tells_nothing_stays_while_something_is_nowhere_else() {
+    let (tree, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(tree.path().join("file"), noise(1)).unwrap();
+    let repository = on_disk(store.path());
+    capture(&repository, tree.path(), &mut State::default());
+    let first = packs(store.path());
+    // Of this one only the contents of a file are gone: its trees are in a pack of their own.
+    fs::write(tree.path().join("other"), "other").unwrap();
+    let second = capture(&repository, tree.path(), &mut State::default()).snapshot;
+    for id in repository.snapshots().unwrap().into_iter().filter(|id| *id != second.id) {
+        repository.forget(id).unwrap();
+    }
+    let length = fs::metadata(&first[0]).unwrap().len();
+    fs::File::options().write(true).open(&first[0]).unwrap().set_len(length - 5).unwrap();
+    let repository = on_disk(store.path());
+    assert_eq!(repository.distrust(&verify(&repository)).unwrap(), 1);
+    // A list may be among what it had: then nothing is removed at all.
+    if let Ok(collected) = repository.gc(Others::AreAway) {
+        assert_eq!((collected.unreadable, collected.removed), (1, 0), "{collected:?}");
+    }
+    assert!(first[0].exists(), "somebody may mend it");
+    // Who captures anew stores again what it had.
+    capture(&repository, tree.path(), &mut State::default());
+    let collected = repository.gc(Others::AreAway).unwrap();
+    assert_eq!(collected.unreadable, 0, "{collected:?}");
+    assert!(!first[0].exists() && verify(&repository).is_whole());
+    assert_eq!(restored(&repository, &second), picture(tree.path()));
+}
