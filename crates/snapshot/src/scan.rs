@@ -3,17 +3,20 @@
 //! Each directory is opened by its path from the root, which the kernel does not let lead elsewhere.
 //! So as many descriptors are open as there are threads, however deep a tree is.
 
-use std::ffi::{CStr, CString};
+mod below;
+
+pub(crate) use below::{is_gone, is_mounted, open_below};
+
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, StatxAttributes, openat2, statx,
-};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, StatxAttributes, readlinkat, statx};
 use rustix::io::Errno;
 
+use crate::file::{self, ATTEMPTS, Found};
 use crate::restore::is_aside;
 use crate::show::join;
 use crate::snapshot::MAX_UNSTABLE;
@@ -95,6 +98,10 @@ pub(crate) struct Seen {
     pub(crate) entries: Vec<SeenEntry>,
     /// Whether exactly those entries are there that are known.
     pub(crate) same_names: bool,
+    /// Whether it does not look as it is known to have looked.
+    pub(crate) is_new: bool,
+    /// Its extended attributes, if it is new and a capture looks.
+    pub(crate) attributes: Found,
 }
 
 /// A name that was found.
@@ -106,6 +113,9 @@ pub(crate) struct SeenEntry {
     pub(crate) directory: Option<usize>,
     /// Which of the entries that are known of the directory looks exactly like it.
     pub(crate) known: Option<usize>,
+    /// What it says, if it is a symbolic link that is not known and a capture looks. Nothing, if it was replaced
+    /// each time that it was to be read.
+    pub(crate) target: Option<Box<[u8]>>,
 }
 
 /// What is being scanned.
@@ -143,6 +153,13 @@ pub(crate) enum Asides {
     PassedOver,
 }
 
+impl Asides {
+    /// Whether a capture looks, which wants to keep what it sees. All others see them.
+    fn is_capture(self) -> bool {
+        self == Self::PassedOver
+    }
+}
+
 /// Scans a tree. What has these paths from the root is left out. Calls `watch` from time to time, by several
 /// threads. An error comes with the path of the directory that could not be read.
 pub(crate) fn scan(
@@ -155,7 +172,7 @@ pub(crate) fn scan(
 ) -> Result<Scanned, (Vec<u8>, io::Error)> {
     let mut shared = Shared::default();
     let first = (!known.directories.is_empty()).then_some(0);
-    shared.found.directories.push(unseen(Vec::new(), first));
+    shared.found.directories.push(unseen(Vec::new(), first, false));
     shared.waiting.push(0);
     let (shared, more) = (Mutex::new(shared), Condvar::new());
     let scan = Scan { root, known, excluded, asides, watch, shared, more };
@@ -172,8 +189,9 @@ pub(crate) fn scan(
     }
 }
 
-fn unseen(path: Vec<u8>, known: Option<usize>) -> Seen {
-    Seen { path, known, entries: Vec::new(), same_names: false }
+fn unseen(path: Vec<u8>, known: Option<usize>, is_new: bool) -> Seen {
+    let attributes = Found::default();
+    Seen { path, known, entries: Vec::new(), same_names: false, is_new, attributes }
 }
 
 impl Scan<'_> {
@@ -189,9 +207,9 @@ impl Scan<'_> {
             if let Some(directory) = shared.waiting.pop() {
                 shared.busy += 1;
                 let seen = &shared.found.directories[directory];
-                let (path, known) = (seen.path.clone(), seen.known);
+                let (path, known, is_new) = (seen.path.clone(), seen.known, seen.is_new);
                 drop(shared);
-                let looked = self.look(&path, known, &mut buffer);
+                let looked = self.look(&path, known, is_new, &mut buffer);
                 shared = self.lock();
                 shared.busy -= 1;
                 match looked {
@@ -237,7 +255,7 @@ impl Scan<'_> {
                 continue;
             }
             let number = shared.found.directories.len();
-            shared.found.directories.push(unseen(below, *known));
+            shared.found.directories.push(unseen(below, *known, entry.known.is_none()));
             shared.waiting.push(number);
             entry.directory = Some(number);
         }
@@ -256,12 +274,14 @@ impl Scan<'_> {
         }
         let seen = &mut shared.found.directories[directory];
         (seen.entries, seen.same_names) = (looked.entries, looked.same_names);
+        seen.attributes = looked.attributes;
     }
 
     fn look(
         &self,
         path: &[u8],
         known: Option<usize>,
+        is_new: bool,
         buffer: &mut [MaybeUninit<u8>],
     ) -> io::Result<Looked> {
         let mut skipped = Skipped::default();
@@ -280,6 +300,12 @@ impl Scan<'_> {
             }
             Err(error) => return Err(error),
         };
+        let is_wanted = is_new && self.asides.is_capture();
+        let attributes = match is_wanted.then(|| file::all_attributes(opened.as_fd())) {
+            None => Found::default(),
+            Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Found::default(),
+            Some(read) => read?,
+        };
         let (mut entries, mut left, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
         let mut listing = RawDir::new(opened.as_fd(), buffer);
         while let Some(entry) = listing.next() {
@@ -292,26 +318,27 @@ impl Scan<'_> {
                 left.push(join(path, name.to_bytes()));
                 continue;
             }
-            if self.asides == Asides::PassedOver && is_aside(name.to_bytes()) {
-                continue;
-            }
             if entries.len().is_multiple_of(WATCHED) {
                 (self.watch)();
             }
-            match look_at(opened.as_fd(), name) {
+            let (looked, target) = self.look_at_name(opened.as_fd(), name, known);
+            let entry = |stamp| {
+                let name = name.to_bytes().into();
+                SeenEntry { name, stamp, directory: None, known: None, target }
+            };
+            match looked {
+                Ok((stamp, _)) if self.is_passed_over(name, &stamp) => {}
                 // A directory is found to be empty: nobody goes through it.
                 Ok((stamp, Mounted::Here)) => {
                     left.push(join(path, name.to_bytes()));
                     skipped.mounts += 1;
                     if stamp.file_type() == FileType::Directory {
-                        let name = name.to_bytes().into();
-                        entries.push(SeenEntry { name, stamp, directory: None, known: None });
+                        entries.push(entry(stamp));
                     }
                 }
                 Ok((stamp, Mounted::No)) => match stamp.file_type() {
                     FileType::RegularFile | FileType::Directory | FileType::Symlink => {
-                        let name = name.to_bytes().into();
-                        entries.push(SeenEntry { name, stamp, directory: None, known: None });
+                        entries.push(entry(stamp));
                     }
                     FileType::Socket => skipped.sockets += 1,
                     FileType::Fifo => skipped.fifos += 1,
@@ -329,7 +356,50 @@ impl Scan<'_> {
             }
         }
         entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(Looked { left, unreadable, ..self.compare(known, entries, skipped) })
+        Ok(Looked { left, unreadable, attributes, ..self.compare(known, entries, skipped) })
+    }
+
+    /// How something looks; and what it says, if that has to be kept. One that is replaced meanwhile is looked at
+    /// again.
+    fn look_at_name(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        known: Option<usize>,
+    ) -> (io::Result<(Stamp, Mounted)>, Option<Box<[u8]>>) {
+        let mut looked = look_at(directory, name);
+        for _ in 0..ATTEMPTS {
+            let is_link = |stamp: &Stamp| stamp.file_type() == FileType::Symlink;
+            let is_wanted = looked.as_ref().is_ok_and(|(stamp, _)| {
+                self.asides.is_capture() && is_link(stamp) && !self.is_known(known, name, stamp)
+            });
+            if !is_wanted {
+                break;
+            }
+            match readlinkat(directory, name, Vec::new()) {
+                Ok(target) => return (looked, Some(target.into_bytes().into())),
+                Err(Errno::NOENT | Errno::INVAL) => looked = look_at(directory, name),
+                Err(error) => return (Err(error.into()), None),
+            }
+        }
+        (looked, None)
+    }
+
+    /// Whether a name is known, and looks as it did.
+    fn is_known(&self, directory: Option<usize>, name: &CStr, stamp: &Stamp) -> bool {
+        let Some(directory) = directory.map(|known| &self.known.directories[known]) else {
+            return false;
+        };
+        let entries = &directory.entries;
+        let found = entries.binary_search_by(|entry| (*entry.name).cmp(name.to_bytes()));
+        found.is_ok_and(|at| entries[at].settled && entries[at].stamp == *stamp)
+    }
+
+    /// Whether this is a directory that a restore left behind, and nobody wants to see it.
+    fn is_passed_over(&self, name: &CStr, stamp: &Stamp) -> bool {
+        self.asides == Asides::PassedOver
+            && is_aside(name.to_bytes())
+            && stamp.file_type() == FileType::Directory
     }
 
     fn is_excluded(&self, path: &[u8], name: &CStr) -> bool {
@@ -385,6 +455,7 @@ struct Looked {
     unreadable: Vec<Vec<u8>>,
     /// Whether it is not there any more.
     vanished: bool,
+    attributes: Found,
 }
 
 /// Whether something is mounted at a name.
@@ -400,54 +471,4 @@ fn look_at(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<(Stamp, Mounted
     let found = statx(directory, name, flags, ASKED)?;
     let mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
     Ok((Stamp::of(&found), if mounted { Mounted::Here } else { Mounted::No }))
-}
-
-/// Whether something could not be reached because it is on another mount.
-pub(crate) fn is_mounted(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::XDEV.raw_os_error())
-}
-
-/// Whether something was there and is not any more, or is something else now.
-pub(crate) fn is_gone(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error().map(Errno::from_raw_os_error),
-        Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV)
-    )
-}
-
-/// Opens what is at a path below a directory, to be read. No link is followed, nothing outside is
-/// reached, and nothing that is mounted below.
-pub(crate) fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-    // What is only opened to be passed through takes no other flag. What is read must not make us wait.
-    let how = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
-    let flags = flags | how | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    if path.is_empty() {
-        return open_one(root, b".", flags);
-    }
-    let mut rest = path;
-    let mut opened: Option<OwnedFd> = None;
-    while rest.len() > PATH_BYTES {
-        let end = rest[..PATH_BYTES].iter().rposition(|&byte| byte == b'/');
-        let end = end.ok_or_else(|| io::Error::from(Errno::NAMETOOLONG))?;
-        let from = opened.as_ref().map_or(root, |opened| opened.as_fd());
-        let through = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        opened = Some(open_one(from, &rest[..end], through)?);
-        rest = &rest[end + 1..];
-    }
-    open_one(opened.as_ref().map_or(root, |opened| opened.as_fd()), rest, flags)
-}
-
-fn open_one(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-    let path = CString::new(path).map_err(|_| io::Error::from(Errno::INVAL))?;
-    let resolve = ResolveFlags::BENEATH
-        | ResolveFlags::NO_XDEV
-        | ResolveFlags::NO_SYMLINKS
-        | ResolveFlags::NO_MAGICLINKS;
-    loop {
-        match openat2(root, &path, flags, Mode::empty(), resolve) {
-            // Something was renamed on the way: look again.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            opened => return Ok(opened?),
-        }
-    }
 }

@@ -14,9 +14,14 @@ use crate::tree::MAX_PATH;
 pub(crate) struct Plan {
     /// Files to read, in the order of their paths.
     pub(crate) reads: Vec<ToRead>,
-    /// Names of files that have an earlier name: directory and entry of both.
-    pub(crate) links: HashMap<(usize, usize), (usize, usize)>,
+    pub(crate) links: Links,
 }
+
+/// A name: its directory and its entry.
+pub(crate) type Name = (usize, usize);
+
+/// Names of files that have an earlier name: both.
+pub(crate) type Links = HashMap<Name, Name>;
 
 /// A file to read.
 pub(crate) struct ToRead {
@@ -53,8 +58,8 @@ impl Plan {
 }
 
 /// Names of one file, but for the first in the order of paths.
-fn links(scanned: &Scanned) -> HashMap<(usize, usize), (usize, usize)> {
-    let mut names: HashMap<_, Vec<(usize, usize)>> = HashMap::new();
+fn links(scanned: &Scanned) -> Links {
+    let mut names: HashMap<_, Vec<Name>> = HashMap::new();
     for (directory, seen) in scanned.directories.iter().enumerate() {
         for (entry, found) in seen.entries.iter().enumerate() {
             if found.stamp.links > 1 && found.stamp.file_type() == FileType::RegularFile {
@@ -62,17 +67,41 @@ fn links(scanned: &Scanned) -> HashMap<(usize, usize), (usize, usize)> {
             }
         }
     }
-    let mut links = HashMap::new();
-    for mut names in names.into_values().filter(|names| names.len() > 1) {
-        names.sort_by(|&(a, x), &(b, y)| compare_paths(&path(scanned, a, x), &path(scanned, b, y)));
-        let first = names[0];
-        // A path that no entry can hold: each is a file of its own then, with the same chunks.
-        if path(scanned, first.0, first.1).len() > MAX_PATH {
-            continue;
-        }
-        links.extend(names[1..].iter().map(|&name| (name, first)));
+    let mut links = Links::new();
+    for names in names.into_values().filter(|names| names.len() > 1) {
+        tie(scanned, names, &mut links);
     }
     links
+}
+
+/// Makes the first of these names of one file the file, and the others links to it. Returns those that are files.
+fn tie(scanned: &Scanned, mut names: Vec<Name>, links: &mut Links) -> Vec<Name> {
+    names.sort_by(|&(a, x), &(b, y)| compare_paths(&path(scanned, a, x), &path(scanned, b, y)));
+    for name in &names {
+        links.remove(name);
+    }
+    let first = names[0];
+    // A path that no entry can hold: each is a file of its own then, with the same chunks.
+    if path(scanned, first.0, first.1).len() > MAX_PATH {
+        return names;
+    }
+    links.extend(names[1..].iter().map(|&name| (name, first)));
+    vec![first]
+}
+
+/// Where the first name of a file was lost before it was read, the next one is the file. Returns what has to be read
+/// for that.
+pub(crate) fn tie_anew(
+    scanned: &Scanned,
+    links: &mut Links,
+    is_lost: impl Fn(Name) -> bool,
+) -> Vec<ToRead> {
+    let mut left: HashMap<Name, Vec<Name>> = HashMap::new();
+    for (&name, &first) in links.iter().filter(|(_, first)| is_lost(**first)) {
+        left.entry(first).or_default().push(name);
+    }
+    let files = left.into_values().flat_map(|names| tie(scanned, names, links));
+    files.map(|(directory, entry)| ToRead { directory, entry, preloaded: None }).collect()
 }
 
 /// The path of an entry from the root.
@@ -94,19 +123,24 @@ fn compare_paths(one: &[u8], other: &[u8]) -> Ordering {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::file::Found;
     use crate::scan::{Seen, SeenEntry};
     use crate::state::Stamp;
 
     /// A tree in which two names of one file are in a directory with a path of this length.
     fn linked(length: usize) -> Scanned {
         let stamp = Stamp { mode: 0o100_644, links: 2, inode: 7, ..Stamp::NONE };
-        let entry =
-            |name: &[u8]| SeenEntry { name: name.into(), stamp, directory: None, known: None };
+        let entry = |name: &[u8]| {
+            let name = name.into();
+            SeenEntry { name, stamp, directory: None, known: None, target: None }
+        };
         let seen = Seen {
             path: vec![b'x'; length],
             known: None,
             entries: vec![entry(b"a"), entry(b"b")],
             same_names: false,
+            is_new: false,
+            attributes: Found::default(),
         };
         Scanned { directories: vec![seen], ..Scanned::default() }
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::fs::OFlags;
 
-use super::plan::{self, Plan, ToRead};
+use super::plan::{self, Name, Plan, ToRead};
 use super::trees::Trees;
 use super::{Capture, OpenRoot, Progress, Took, path_of};
 use crate::content::{Content, Item};
@@ -66,9 +66,14 @@ pub(crate) fn store(
     began: Modified,
     took: &mut Took,
 ) -> Result<Stored> {
-    let Plan { reads, links } = plan;
+    let Plan { mut reads, mut links } = plan;
     let begin = Instant::now();
-    let outcomes = Files::new(writer, capture, open, &reads).store(reads)?;
+    let mut outcomes = Outcomes::new();
+    while !reads.is_empty() {
+        outcomes.extend(Files::new(writer, capture, open, &reads).store(reads)?);
+        // A name may be gone by now, or be that of another file: what it was has other names still.
+        reads = plan::tie_anew(&open.scanned, &mut links, |name| is_lost(open, &outcomes, name));
+    }
     took.store += begin.elapsed();
     let begin = Instant::now();
     let (unreadable, stripped) = Default::default();
@@ -77,6 +82,18 @@ pub(crate) fn store(
     let stored = trees.store(&mut Cutter::of(writer));
     took.trees += begin.elapsed();
     stored
+}
+
+/// Whether what was read at a name is not the file that was found there.
+fn is_lost(open: &OpenRoot<'_>, outcomes: &Outcomes, name: Name) -> bool {
+    let (directory, entry) = name;
+    let found = &open.scanned.directories[directory].entries[entry];
+    match outcomes.get(&name) {
+        Some(Outcome::Stored(stored)) => stored.stamp.file() != found.stamp.file(),
+        Some(Outcome::Gone | Outcome::Unreadable) => true,
+        // It is known, and was not read.
+        None => false,
+    }
 }
 
 fn size_of(open: &OpenRoot<'_>, read: &ToRead) -> u64 {
@@ -109,7 +126,7 @@ type Told = mpsc::Sender<(usize, Content)>;
 /// Gives a segment to somebody who stores it, with its number.
 type GiveSegment<'a> = dyn FnMut(Vec<u8>, usize, &Told) -> Result<()> + 'a;
 
-pub(super) type Outcomes = HashMap<(usize, usize), Outcome>;
+pub(super) type Outcomes = HashMap<Name, Outcome>;
 
 impl<'a, 'w> Files<'a, 'w> {
     fn new(
@@ -136,9 +153,6 @@ impl<'a, 'w> Files<'a, 'w> {
     }
 
     fn store(&self, reads: Vec<ToRead>) -> Result<Outcomes> {
-        if reads.is_empty() {
-            return Ok(Outcomes::new());
-        }
         let outcomes = Mutex::new(Outcomes::new());
         let failure = Mutex::new(None);
         let threads = self.capture.threads.max(1);

@@ -1,19 +1,17 @@
 //! Storing directories: those in which something changed, above the files that were stored.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::os::fd::AsFd as _;
 
-use rustix::fs::{FileType, OFlags, readlinkat};
+use rustix::fs::FileType;
 
-use super::plan;
+use super::plan::{self, Links};
 use super::store::{Outcome, Outcomes, Stored};
-use super::{OpenRoot, is_settled, path_of};
+use super::{OpenRoot, is_settled};
 use crate::content::Content;
-use crate::error::{Result, SnapshotError};
-use crate::file::{self, Attributes, Found};
+use crate::error::Result;
+use crate::file::{Attributes, Found};
 use crate::id::ChunkKind;
-use crate::scan::{Skipped, is_gone, open_below};
+use crate::scan::Skipped;
 use crate::snapshot::Tree;
 use crate::state::{Known, KnownDirectory, KnownKind, KnownTree};
 use crate::tree::{self, Entry, Kind, Modified};
@@ -23,7 +21,8 @@ use crate::writer::Cutter;
 pub(super) struct Trees<'a> {
     pub(super) open: &'a OpenRoot<'a>,
     pub(super) known: &'a KnownTree,
-    pub(super) links: &'a HashMap<(usize, usize), (usize, usize)>,
+    /// Each leads to a name that is a file: what was lost meanwhile is not among them.
+    pub(super) links: &'a Links,
     pub(super) outcomes: &'a Outcomes,
     pub(super) began: Modified,
     /// Paths that were found, and could not be read.
@@ -46,7 +45,7 @@ impl Trees<'_> {
             let mut entries = Vec::with_capacity(seen.entries.len());
             let mut same = seen.same_names;
             for entry in 0..seen.entries.len() {
-                let (known, is_same) = self.entry(number, entry, &mut skipped, &mut unstable)?;
+                let (known, is_same) = self.entry(number, entry, &mut skipped, &mut unstable);
                 let below = seen.entries[entry].directory;
                 same &= is_same && !below.is_some_and(|below| changed[below]);
                 entries.extend(known);
@@ -74,7 +73,7 @@ impl Trees<'_> {
         entry: usize,
         skipped: &mut Skipped,
         unstable: &mut Vec<String>,
-    ) -> Result<(Option<Known>, bool)> {
+    ) -> (Option<Known>, bool) {
         let seen = &self.open.scanned.directories[directory];
         let found = &seen.entries[entry];
         let before = found.known.zip(seen.known);
@@ -92,24 +91,26 @@ impl Trees<'_> {
                 let number = found.directory.expect("a directory that was found has a number");
                 match before {
                     Some(before) => {
-                        return Ok((
-                            Some(known(KnownKind::Directory(number), &before.attributes)),
-                            true,
-                        ));
+                        let kind = KnownKind::Directory(number);
+                        return (Some(known(kind, &before.attributes)), true);
                     }
                     None => {
-                        let Found { kept, lost } = self.attributes(number)?;
-                        self.note_lost(directory, entry, lost, skipped);
-                        let now = known(KnownKind::Directory(number), &kept);
-                        Known { settled: now.settled && lost == 0, ..now }
+                        let Found { kept, lost } =
+                            &self.open.scanned.directories[number].attributes;
+                        self.note_lost(directory, entry, *lost, skipped);
+                        let now = known(KnownKind::Directory(number), kept);
+                        Known { settled: now.settled && *lost == 0, ..now }
                     }
                 }
             }
             FileType::Symlink => match before {
-                Some(before) => return Ok((Some(before.clone()), true)),
-                None => match self.target(directory, entry)? {
-                    Some(target) => known(KnownKind::Symlink(target), &none),
-                    None => return Ok((None, false)),
+                Some(before) => return (Some(before.clone()), true),
+                None => match &found.target {
+                    Some(target) => known(KnownKind::Symlink(target.clone()), &none),
+                    None => {
+                        unstable.push(self.name(directory, entry));
+                        return (None, false);
+                    }
                 },
             },
             FileType::RegularFile
@@ -119,38 +120,24 @@ impl Trees<'_> {
             | FileType::BlockDevice
             | FileType::Unknown => match self.links.get(&(directory, entry)) {
                 Some(&(first_directory, first)) => {
-                    if let Some(Outcome::Gone | Outcome::Unreadable) =
-                        self.outcomes.get(&(first_directory, first))
-                    {
-                        skipped.unreadable += 1;
-                        self.note_unreadable(directory, entry);
-                        return Ok((None, false));
-                    }
-                    if let Some(Outcome::Stored(stored)) =
-                        self.outcomes.get(&(first_directory, first))
-                        && stored.stamp.file() != found.stamp.file()
-                    {
-                        // Its first name names another file by now.
-                        unstable.push(self.name(directory, entry));
-                    }
                     let target = plan::path(&self.open.scanned, first_directory, first);
                     let kind = KnownKind::HardLink(target.into());
                     let same = before.is_some_and(|before| before.kind == kind);
-                    return Ok((Some(known(kind, &none)), same));
+                    return (Some(known(kind, &none)), same);
                 }
                 None => match (self.outcomes.get(&(directory, entry)), before) {
                     (Some(outcome), _) => {
                         match self.stored(directory, entry, outcome, skipped, unstable) {
                             Some(stored) => stored,
-                            None => return Ok((None, false)),
+                            None => return (None, false),
                         }
                     }
-                    (None, Some(before)) => return Ok((Some(before.clone()), true)),
-                    (None, None) => return Ok((None, false)),
+                    (None, Some(before)) => return (Some(before.clone()), true),
+                    (None, None) => return (None, false),
                 },
             },
         };
-        Ok((Some(now), false))
+        (Some(now), false)
     }
 
     /// A file that was read.
@@ -206,45 +193,6 @@ impl Trees<'_> {
     fn name(&self, directory: usize, entry: usize) -> String {
         let path = plan::path(&self.open.scanned, directory, entry);
         format!("{}/{}", self.open.root.name, String::from_utf8_lossy(&path))
-    }
-
-    fn attributes(&self, directory: usize) -> Result<Found> {
-        let path = &self.open.scanned.directories[directory].path;
-        let root = self.open.directory.as_fd();
-        let read = open_below(root, path, OFlags::DIRECTORY)
-            .and_then(|at| file::all_attributes(at.as_fd()));
-        match read {
-            Err(error)
-                if is_gone(&error) || error.kind() == std::io::ErrorKind::PermissionDenied =>
-            {
-                Ok(Found::default())
-            }
-            read => read
-                .map_err(SnapshotError::tree("look at", self.open.root.path.join(path_of(path)))),
-        }
-    }
-
-    /// What a symbolic link says; nothing, if it is none any more.
-    fn target(&self, directory: usize, entry: usize) -> Result<Option<Box<[u8]>>> {
-        let seen = &self.open.scanned.directories[directory];
-        let name = &seen.entries[entry].name;
-        let root = self.open.directory.as_fd();
-        let read = open_below(root, &seen.path, OFlags::DIRECTORY | OFlags::PATH)
-            .and_then(|at| Ok(readlinkat(at, &name[..], Vec::new())?));
-        match read {
-            Ok(target) => Ok(Some(target.into_bytes().into())),
-            Err(error) if is_gone(&error) || error.kind() == std::io::ErrorKind::InvalidInput => {
-                Ok(None)
-            }
-            Err(error) => {
-                let path = self.open.root.path.join(path_of(&plan::path(
-                    &self.open.scanned,
-                    directory,
-                    entry,
-                )));
-                Err(SnapshotError::tree("read the link", path)(error))
-            }
-        }
     }
 }
 

@@ -13,6 +13,7 @@ mod edges;
 mod in_place;
 mod kinds;
 mod looks;
+mod moments;
 mod moto;
 mod objects;
 mod remote;

@@ -149,6 +149,18 @@ fn what_a_killed_restore_left_behind_is_not_captured() {
 }
 
 #[test]
+fn a_file_that_is_called_like_what_restores_leave_is_captured() {
+    let (tree, repository) = (tempfile::tempdir().unwrap(), in_memory());
+    let name = format!(".ash-restore-{}", SnapshotId::new());
+    fs::write(tree.path().join(&name), "mine").unwrap();
+    std::os::unix::fs::symlink(&name, tree.path().join(format!("{name}-link"))).unwrap();
+    let other = format!(".ash-restore-0123456789abcdef-{}", SnapshotId::new());
+    std::os::unix::fs::symlink(&name, tree.path().join(other)).unwrap();
+    let taken = capture(&repository, tree.path(), None, &[]).unwrap();
+    assert_eq!((taken.roots[0].files, taken.roots[0].links), (1, 2));
+}
+
+#[test]
 fn a_pipe_among_the_snapshots_makes_nobody_wait() {
     let (tree, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let repository = on_disk(store.path());
