@@ -23,7 +23,7 @@ pub(crate) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 pub(crate) enum Read {
     /// Its bytes, as they were at one moment if it is stable.
     Bytes { bytes: Vec<u8>, stamp: Stamp, attributes: Found, stable: bool },
-    /// It is larger than what is read at once.
+    /// It is larger than what is read at once, or there was no time for it.
     Large,
     /// It is not there any more, or is no file any more.
     Gone,
@@ -32,7 +32,18 @@ pub(crate) enum Read {
 }
 
 /// Reads a file that is not large, into memory that is given.
-pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8], mut spare: Vec<u8>) -> io::Result<Read> {
+pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8], spare: Vec<u8>) -> io::Result<Read> {
+    read_up_to(root, path, spare, MIDDLING, &|| true)
+}
+
+/// Reads a file of at most so many bytes, for as long as `go_on` says so: it is asked between one step and the next.
+pub(crate) fn read_up_to(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    mut spare: Vec<u8>,
+    most: usize,
+    go_on: &dyn Fn() -> bool,
+) -> io::Result<Read> {
     let mut last = Read::Gone;
     for _ in 0..ATTEMPTS {
         let (file, before) = match open(root, path)? {
@@ -40,14 +51,14 @@ pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8], mut spare: Vec<u8>) -> io:
             Opened::Gone => return Ok(Read::Gone),
             Opened::Unreadable => return Ok(Read::Unreadable),
         };
-        if before.size > MIDDLING as u64 {
+        if before.size > most as u64 {
             return Ok(Read::Large);
         }
         let attributes = all_attributes(file.as_fd())?;
         let mut bytes = std::mem::take(&mut spare);
         bytes.clear();
-        read_whole(&file, &mut bytes, usize::try_from(before.size).unwrap_or(0))?;
-        if bytes.len() > MIDDLING {
+        let size = usize::try_from(before.size).unwrap_or(0);
+        if !read_whole(&file, &mut bytes, size, most, go_on)? {
             return Ok(Read::Large);
         }
         let stamp = stamp_of(file.as_fd())?;
@@ -61,14 +72,27 @@ pub(crate) fn read(root: BorrowedFd<'_>, path: &[u8], mut spare: Vec<u8>) -> io:
 }
 
 /// Reads a file of this size, if it has not changed; it is not asked where it ends, if it was read that
-/// far: whether it became longer is seen from its stamp. Of one that becomes large, not all is read.
-fn read_whole(file: &File, bytes: &mut Vec<u8>, size: usize) -> io::Result<()> {
-    bytes.reserve(size + 1);
+/// far: whether it became longer is seen from its stamp. Returns whether all was read: one that becomes too large,
+/// or that there is no time for, is given up.
+fn read_whole(
+    file: &File,
+    bytes: &mut Vec<u8>,
+    size: usize,
+    most: usize,
+    go_on: &dyn Fn() -> bool,
+) -> io::Result<bool> {
+    // A step is as long as there is room.
+    bytes.reserve((size + 1).min(MIDDLING + 1));
     loop {
         match rustix::io::read(file, rustix::buffer::spare_capacity(bytes)) {
-            Ok(0) => return Ok(()),
-            Ok(_) if bytes.len() == size || bytes.len() > MIDDLING => return Ok(()),
-            Ok(_) => bytes.reserve(32 * 1024),
+            Ok(0) => return Ok(true),
+            Ok(_) if bytes.len() > most => return Ok(false),
+            Ok(_) if bytes.len() == size => return Ok(true),
+            Ok(_) if !go_on() => return Ok(false),
+            Ok(_) => {
+                let left = (size + 1).saturating_sub(bytes.len());
+                bytes.reserve_exact(left.clamp(32 * 1024, MIDDLING));
+            }
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -192,7 +216,7 @@ pub(crate) enum Piece {
 /// Reads a large file piece by piece: windows of zeros are left out, and what is between is cut into
 /// segments. Holes are not read.
 pub(crate) struct Pieces<'a> {
-    file: &'a File,
+    from: Source<'a>,
     size: u64,
     /// Up to where the file was read.
     at: u64,
@@ -200,6 +224,14 @@ pub(crate) struct Pieces<'a> {
     held: Vec<u8>,
     /// Zeros that come after what is held.
     ahead: Option<u64>,
+}
+
+/// Where the bytes of a file are. What is cut is the same.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    File(&'a File),
+    /// All of them were read before.
+    Memory(&'a [u8]),
 }
 
 /// An aligned window of a file, or several that hold nothing.
@@ -211,7 +243,12 @@ enum Window {
 
 impl<'a> Pieces<'a> {
     pub(crate) fn of(file: &'a File, size: u64) -> Self {
-        Self { file, size, at: 0, held: Vec::new(), ahead: None }
+        Self { from: Source::File(file), size, at: 0, held: Vec::new(), ahead: None }
+    }
+
+    pub(crate) fn of_bytes(bytes: &'a [u8]) -> Self {
+        let (from, size) = (Source::Memory(bytes), bytes.len() as u64);
+        Self { from, size, at: 0, held: Vec::new(), ahead: None }
     }
 
     /// The next piece; nothing, at the end. A file that became shorter is read as if zeros were at its
@@ -253,13 +290,16 @@ impl<'a> Pieces<'a> {
         if self.at >= self.size {
             return Ok(None);
         }
-        let data = match seek(self.file, SeekFrom::Data(self.at)) {
-            Ok(data) => data,
-            // There is no data any more.
-            Err(Errno::NXIO) => self.size,
-            // This file system does not know.
-            Err(Errno::INVAL) => self.at,
-            Err(error) => return Err(error.into()),
+        let data = match self.from {
+            Source::Memory(_) => self.at,
+            Source::File(file) => match seek(file, SeekFrom::Data(self.at)) {
+                Ok(data) => data,
+                // There is no data any more.
+                Err(Errno::NXIO) => self.size,
+                // This file system does not know.
+                Err(Errno::INVAL) => self.at,
+                Err(error) => return Err(error.into()),
+            },
         };
         let window = WINDOW as u64;
         let hole = data.min(self.size).saturating_sub(self.at) / window * window;
@@ -269,8 +309,17 @@ impl<'a> Pieces<'a> {
         }
         let length = window.min(self.size - self.at);
         let begin = self.held.len();
-        self.held.resize(begin + usize::try_from(length).expect("a window is small"), 0);
-        read_at(self.file, &mut self.held[begin..], self.at)?;
+        let end = begin + usize::try_from(length).expect("a window is small");
+        match self.from {
+            Source::Memory(bytes) => {
+                let at = usize::try_from(self.at).expect("all of it is in memory");
+                self.held.extend_from_slice(&bytes[at..][..end - begin]);
+            }
+            Source::File(file) => {
+                self.held.resize(end, 0);
+                read_at(file, &mut self.held[begin..], self.at)?;
+            }
+        }
         self.at += length;
         if length == window && cut::is_zero(&self.held[begin..]) {
             self.held.truncate(begin);

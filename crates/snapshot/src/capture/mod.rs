@@ -393,11 +393,19 @@ fn preload(roots: &[OpenRoot<'_>], plans: &mut [Plan], frozen: &Frozen<'_>) -> R
                 continue;
             }
             let path = plan::path(&open.scanned, read.directory, read.entry);
-            let found = file::read(open.directory.as_fd(), &path, Vec::new());
+            let room = usize::try_from(MAX_PRELOADED - bytes).unwrap_or(0);
+            let go_on = || !frozen.is_spent();
+            let at = open.directory.as_fd();
+            let found = file::read_up_to(at, &path, Vec::new(), room, &go_on);
             let found =
                 found.map_err(SnapshotError::tree("read", open.root.path.join(path_of(&path))))?;
-            if let file::Read::Bytes { bytes: read, .. } = &found {
-                bytes += read.len() as u64;
+            match &found {
+                file::Read::Large => {
+                    left += 1;
+                    continue;
+                }
+                file::Read::Bytes { bytes: read, .. } => bytes += read.len() as u64,
+                file::Read::Gone | file::Read::Unreadable => {}
             }
             read.preloaded = Some(found);
         }

@@ -200,8 +200,8 @@ impl<'a, 'w> Files<'a, 'w> {
         for read in reads {
             self.go_on()?;
             let size = self.size(&read);
-            if is_large(size) && read.preloaded.is_none() {
-                large.push((read.directory, read.entry));
+            if is_large(size) {
+                large.push(read);
                 continue;
             }
             bytes += size;
@@ -212,13 +212,18 @@ impl<'a, 'w> Files<'a, 'w> {
             }
         }
         hand_out(jobs, Job::Files(run))?;
-        for (directory, entry) in large {
+        for read in large {
             // Whoever is free takes the next segment.
-            let outcome = self.large(directory, entry, &mut |bytes, number, told| {
+            let mut segment = |bytes, number, told: &Told| {
                 hand_out(jobs, Job::Segment(bytes, number, told.clone()))
-            })?;
+            };
+            let at = (read.directory, read.entry);
+            let outcome = match read.preloaded {
+                Some(found) => self.found(found, at, &mut segment)?,
+                None => self.large(at, &mut segment)?,
+            };
             let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
-            outcomes.insert((directory, entry), outcome);
+            outcomes.insert(at, outcome);
         }
         Ok(())
     }
@@ -265,34 +270,51 @@ impl<'a, 'w> Files<'a, 'w> {
                 })?
             }
         };
-        Ok(match found {
-            file::Read::Bytes { bytes, stamp, attributes, stable } => {
+        match found {
+            file::Read::Bytes { bytes, stamp, attributes, stable }
+                if !is_large(bytes.len() as u64) =>
+            {
                 let content = cutter.whole(ChunkKind::Data, &bytes)?;
                 self.count(1, bytes.len() as u64)?;
                 hand.spare = bytes;
-                Outcome::Stored(StoredFile { content, stamp, attributes, stable })
+                Ok(Outcome::Stored(StoredFile { content, stamp, attributes, stable }))
             }
-            // It was not when it was found. The others are not asked to help.
-            file::Read::Large => {
-                self.large(read.directory, read.entry, &mut |bytes, number, told| {
-                    let stored = cutter.segment(&bytes)?;
-                    self.count(0, bytes.len() as u64)?;
-                    told.send((number, stored)).map_err(|_| SnapshotError::Cancelled)
-                })?
+            // It was not large when it was found. The others are not asked to help.
+            found => self.found(found, (read.directory, read.entry), &mut |bytes, number, told| {
+                let stored = cutter.segment(&bytes)?;
+                self.count(0, bytes.len() as u64)?;
+                told.send((number, stored)).map_err(|_| SnapshotError::Cancelled)
+            }),
+        }
+    }
+
+    /// Stores what was read of a file, however large it is.
+    fn found(&self, found: file::Read, at: Name, segment: &mut GiveSegment<'_>) -> Result<Outcome> {
+        let (bytes, stamp, attributes, stable) = match found {
+            file::Read::Bytes { bytes, stamp, attributes, stable } => {
+                (bytes, stamp, attributes, stable)
             }
-            file::Read::Gone => Outcome::Gone,
-            file::Read::Unreadable => Outcome::Unreadable,
-        })
+            file::Read::Large => return self.large(at, segment),
+            file::Read::Gone => return Ok(Outcome::Gone),
+            file::Read::Unreadable => return Ok(Outcome::Unreadable),
+        };
+        let content = if is_large(bytes.len() as u64) {
+            let failed = |error| SnapshotError::tree("read", &self.open.path)(error);
+            self.pieces(Pieces::of_bytes(&bytes), segment, &failed)?
+        } else {
+            let mut cutter = Cutter::of(self.writer);
+            let content = cutter.whole(ChunkKind::Data, &bytes)?;
+            cutter.flush()?;
+            self.count(1, bytes.len() as u64)?;
+            content
+        };
+        Ok(Outcome::Stored(StoredFile { content, stamp, attributes, stable }))
     }
 
     /// Stores a large file: each segment is given to `segment` with its number, and what it was stored
     /// as is told.
-    fn large(
-        &self,
-        directory: usize,
-        entry: usize,
-        segment: &mut GiveSegment<'_>,
-    ) -> Result<Outcome> {
+    fn large(&self, at: Name, segment: &mut GiveSegment<'_>) -> Result<Outcome> {
+        let (directory, entry) = at;
         let path = plan::path(&self.open.scanned, directory, entry);
         let shown = self.open.root.path.join(path_of(&path));
         let failed = |error| SnapshotError::tree("read", shown.clone())(error);
@@ -307,45 +329,12 @@ impl<'a, 'w> Files<'a, 'w> {
             if !is_large(before.size) {
                 // It was, when it was found.
                 match file::read(self.open.directory.as_fd(), &path, Vec::new()).map_err(failed)? {
-                    file::Read::Bytes { bytes, stamp, attributes, stable } => {
-                        let mut cutter = Cutter::of(self.writer);
-                        let content = cutter.whole(ChunkKind::Data, &bytes)?;
-                        cutter.flush()?;
-                        self.count(1, bytes.len() as u64)?;
-                        let stored = StoredFile { content, stamp, attributes, stable };
-                        return Ok(Outcome::Stored(stored));
-                    }
                     file::Read::Large => continue,
-                    file::Read::Gone => return Ok(Outcome::Gone),
-                    file::Read::Unreadable => return Ok(Outcome::Unreadable),
+                    found => return self.found(found, at, segment),
                 }
             }
             let attributes = file::all_attributes(file.as_fd()).map_err(failed)?;
-            let (told, hear) = mpsc::channel();
-            let mut items = Vec::new();
-            let mut pieces = Pieces::of(&file, before.size);
-            let reading = &self.writer.efforts.reading;
-            while let Some(piece) = reading.of(|| pieces.next()).map_err(failed)? {
-                self.go_on()?;
-                match piece {
-                    Piece::Zeros(size) => items.push(Item::Zeros(size)),
-                    Piece::Segment(bytes) => {
-                        segment(bytes, items.len(), &told)?;
-                        items.push(Item::Zeros(0));
-                    }
-                }
-            }
-            drop(told);
-            for (number, content) in hear {
-                items[number] = Item::Bytes(content);
-            }
-            if items.contains(&Item::Zeros(0)) {
-                return Err(SnapshotError::Cancelled);
-            }
-            let mut cutter = Cutter::of(self.writer);
-            let content = cutter.list(items)?;
-            cutter.flush()?;
-            self.count(1, 0)?;
+            let content = self.pieces(Pieces::of(&file, before.size), segment, &failed)?;
             let stamp = file::stamp_of(file.as_fd()).map_err(failed)?;
             let stable = stamp == before;
             last = Outcome::Stored(StoredFile { content, stamp, attributes, stable });
@@ -354,6 +343,40 @@ impl<'a, 'w> Files<'a, 'w> {
             }
         }
         Ok(last)
+    }
+
+    /// Stores a large file that is read in pieces.
+    fn pieces(
+        &self,
+        mut pieces: Pieces<'_>,
+        segment: &mut GiveSegment<'_>,
+        failed: &dyn Fn(io::Error) -> SnapshotError,
+    ) -> Result<Content> {
+        let (told, hear) = mpsc::channel();
+        let mut items = Vec::new();
+        let reading = &self.writer.efforts.reading;
+        while let Some(piece) = reading.of(|| pieces.next()).map_err(failed)? {
+            self.go_on()?;
+            match piece {
+                Piece::Zeros(size) => items.push(Item::Zeros(size)),
+                Piece::Segment(bytes) => {
+                    segment(bytes, items.len(), &told)?;
+                    items.push(Item::Zeros(0));
+                }
+            }
+        }
+        drop(told);
+        for (number, content) in hear {
+            items[number] = Item::Bytes(content);
+        }
+        if items.contains(&Item::Zeros(0)) {
+            return Err(SnapshotError::Cancelled);
+        }
+        let mut cutter = Cutter::of(self.writer);
+        let content = cutter.list(items)?;
+        cutter.flush()?;
+        self.count(1, 0)?;
+        Ok(content)
     }
 
     fn count(&self, files: u64, bytes: u64) -> Result<()> {
