@@ -115,8 +115,11 @@ pub(crate) struct SeenEntry {
     pub(crate) known: Option<usize>,
     /// What it says, if it is a symbolic link that is not known and a capture looks. Nothing, if it was replaced
     /// each time that it was to be read.
-    pub(crate) target: Option<Box<[u8]>>,
+    pub(crate) target: Option<Target>,
 }
+
+/// What a symbolic link says.
+pub(crate) type Target = Box<[u8]>;
 
 /// What is being scanned.
 struct Scan<'a> {
@@ -366,7 +369,7 @@ impl Scan<'_> {
         directory: BorrowedFd<'_>,
         name: &CStr,
         known: Option<usize>,
-    ) -> (io::Result<(Stamp, Mounted)>, Option<Box<[u8]>>) {
+    ) -> (io::Result<(Stamp, Mounted)>, Option<Target>) {
         let mut looked = look_at(directory, name);
         for _ in 0..ATTEMPTS {
             let is_link = |stamp: &Stamp| stamp.file_type() == FileType::Symlink;

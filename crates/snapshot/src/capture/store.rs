@@ -280,11 +280,16 @@ impl<'a, 'w> Files<'a, 'w> {
                 Ok(Outcome::Stored(StoredFile { content, stamp, attributes, stable }))
             }
             // It was not large when it was found. The others are not asked to help.
-            found => self.found(found, (read.directory, read.entry), &mut |bytes, number, told| {
-                let stored = cutter.segment(&bytes)?;
-                self.count(0, bytes.len() as u64)?;
-                told.send((number, stored)).map_err(|_| SnapshotError::Cancelled)
-            }),
+            found @ (file::Read::Bytes { .. }
+            | file::Read::Large
+            | file::Read::Gone
+            | file::Read::Unreadable) => {
+                self.found(found, (read.directory, read.entry), &mut |bytes, number, told| {
+                    let stored = cutter.segment(&bytes)?;
+                    self.count(0, bytes.len() as u64)?;
+                    told.send((number, stored)).map_err(|_| SnapshotError::Cancelled)
+                })
+            }
         }
     }
 
@@ -330,7 +335,9 @@ impl<'a, 'w> Files<'a, 'w> {
                 // It was, when it was found.
                 match file::read(self.open.directory.as_fd(), &path, Vec::new()).map_err(failed)? {
                     file::Read::Large => continue,
-                    found => return self.found(found, at, segment),
+                    found @ (file::Read::Bytes { .. }
+                    | file::Read::Gone
+                    | file::Read::Unreadable) => return self.found(found, at, segment),
                 }
             }
             let attributes = file::all_attributes(file.as_fd()).map_err(failed)?;
