@@ -89,7 +89,7 @@ impl Failure {
 }
 
 /// The longest sentence that an agent may put into a failure.
-const MAX_MESSAGE_BYTES: usize = 4 * 1024;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
 impl Failure {
     /// A failure in the words of an agent, which may be many.

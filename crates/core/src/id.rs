@@ -35,6 +35,11 @@ macro_rules! uuid_id {
                 Self(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
             }
 
+            /// The id that is this UUID.
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
             /// The UUID that it is.
             pub fn as_uuid(self) -> Uuid {
                 self.0
@@ -86,6 +91,11 @@ uuid_id!(
     /// Names a stored credential, not its secret.
     CredentialId,
     "credential"
+);
+uuid_id!(
+    /// Names a snapshot of what a session's agent works on.
+    SnapshotId,
+    "snapshot"
 );
 uuid_id!(
     /// Names one item of the outbox.

@@ -16,6 +16,7 @@
 //! | place | [`pool`] | what a sandbox takes up; there are only so many |
 //! | failure | [`failure`] | why something was cut, with a code that never changes |
 //! | receipt | [`resume`] | what a session came back to, and what it did not |
+//! | snapshot | [`snapshot`] | what the agent works on at one moment, captured |
 //! | refusal | [`refusal`] | why a request was turned down; nothing has changed |
 //!
 //! # Numbers that must not be confused
@@ -39,4 +40,5 @@ pub mod refusal;
 pub mod resume;
 pub mod run;
 pub mod session;
+pub mod snapshot;
 pub mod time;

@@ -40,6 +40,12 @@ pub struct Policy {
     pub idle_timeout: Duration,
     /// How long a frozen sandbox is kept before the session goes cold.
     pub evict_after: Duration,
+    /// How often what a live sandbox works on is captured, if nothing else is a reason to.
+    pub persist_interval: Duration,
+    /// How long nothing may be done from outside before what was done is captured.
+    pub persist_debounce: Duration,
+    /// From asking for a capture to asking again.
+    pub persist_timeout: Duration,
     /// How many sandboxes may be alive at once, frozen ones too.
     pub max_sandboxes: NonZeroU32,
     /// How many of them may wait for a session.
@@ -59,6 +65,9 @@ impl Default for Policy {
             turn_timeout: Duration::from_secs(60 * 60),
             idle_timeout: Duration::from_secs(30 * 60),
             evict_after: Duration::from_secs(30 * 60),
+            persist_interval: Duration::from_secs(5 * 60),
+            persist_debounce: Duration::from_secs(2),
+            persist_timeout: Duration::from_secs(10 * 60),
             max_sandboxes: NonZeroU32::new(1_000).expect("a thousand is not zero"),
             max_prewarmed: 16,
             place_patience: Duration::from_secs(3),

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::entry::ResumePath;
-use crate::id::RunId;
+use crate::id::{RunId, SnapshotId};
 use crate::number::Seq;
 
 /// What became of the files that the agent works on.
@@ -95,6 +95,18 @@ pub struct Conversation {
     pub turns_in_log: u32,
 }
 
+/// A snapshot that files came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FromSnapshot {
+    /// Which one.
+    pub id: SnapshotId,
+    /// Where the log ended when it was asked for.
+    pub seq: Seq,
+    /// Files that are newer than it, stayed, and could not be held against it.
+    #[serde(default)]
+    pub unverified: u64,
+}
+
 /// What a host found where a sandbox was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
@@ -102,6 +114,9 @@ pub struct Found {
     pub workspace: Workspace,
     /// Where they came from.
     pub source: Source,
+    /// The snapshot that they were brought back or put right from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<FromSnapshot>,
     /// How many there are; zero if they are fresh.
     pub files: u64,
     /// How large they are together.
@@ -117,6 +132,7 @@ impl Found {
     pub const NOTHING: Self = Self {
         workspace: Workspace::Fresh,
         source: Source::Fresh,
+        snapshot: None,
         files: 0,
         bytes: 0,
         native: Native::None,
@@ -133,6 +149,9 @@ pub struct Receipt {
     pub source: Option<Source>,
     /// What became of its files.
     pub workspace: Workspace,
+    /// The snapshot that they were brought back or put right from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<FromSnapshot>,
     /// Where its log ended before.
     pub last_seq: Seq,
     /// How many files there are; not counted when the same sandbox goes on.

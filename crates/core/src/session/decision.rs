@@ -1,10 +1,11 @@
 //! What comes out: what to record, and what to do once it is recorded.
 
 use crate::entry::Entry;
-use crate::id::RunId;
+use crate::id::{RunId, SnapshotId};
 use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
 use crate::resume::Transcript;
 use crate::run::{Outcome, Phase, Usage};
+use crate::snapshot::Snapshot;
 use crate::time::Timestamp;
 
 /// What was decided: to be committed with the session in one transaction, then performed.
@@ -15,6 +16,8 @@ pub struct Decision {
     pub entries: Vec<LogEntry>,
     /// What becomes of runs.
     pub runs: Vec<RunChange>,
+    /// Snapshots that there are now.
+    pub snapshots: Vec<Snapshot>,
     /// What has to be done, in this order. Each can be done twice without harm.
     pub effects: Vec<Effect>,
 }
@@ -24,6 +27,7 @@ impl Decision {
     pub fn extend(&mut self, later: Self) {
         self.entries.extend(later.entries);
         self.runs.extend(later.runs);
+        self.snapshots.extend(later.snapshots);
         self.effects.extend(later.effects);
     }
 }
@@ -97,6 +101,8 @@ pub enum Effect {
         transcript: Option<Transcript>,
         /// How many runs the session has completed.
         completed_runs: u32,
+        /// What to bring back, if the files are gone or cannot be relied on.
+        snapshot: Option<Snapshot>,
     },
     /// Connect to a sandbox that an earlier owner left running.
     Attach {
@@ -140,6 +146,18 @@ pub enum Effect {
         incarnation: Incarnation,
         /// Which run.
         run: RunId,
+    },
+    /// Capture what the agent works on. While its sandbox is alive it stands still for a moment, and what is to
+    /// be done next waits for that.
+    Persist {
+        /// The sandbox in the slot, or the last one there was.
+        incarnation: Incarnation,
+        /// Which capture.
+        number: u64,
+        /// A snapshot that is as good, if nothing has changed since.
+        unless_like: Option<SnapshotId>,
+        /// Not if nothing but the bridge runs in the sandbox.
+        only_if_busy: bool,
     },
     /// Tell a sandbox what it need not keep any longer.
     Acknowledge {

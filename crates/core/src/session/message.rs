@@ -9,6 +9,7 @@ use crate::json::Json;
 use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
 use crate::resume::Found;
 use crate::run::{Completion, Phase, Usage};
+use crate::snapshot::PersistOutcome;
 
 /// What a caller wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub enum Request {
     },
     /// Make use of the sandbox beside the agent. Keeps an idle session awake.
     Use,
+    /// Take note that files were written from outside.
+    Touch,
     /// End the session for ever.
     End,
 }
@@ -138,6 +141,13 @@ pub enum Fact {
         incarnation: Incarnation,
         /// What it reported.
         reports: Vec<NumberedReport>,
+    },
+    /// A capture is over.
+    Persisted {
+        /// Which one.
+        number: u64,
+        /// What came of it.
+        outcome: PersistOutcome,
     },
     /// It is later now. Whatever is overdue is led out of its state.
     TimePassed,

@@ -44,6 +44,7 @@
 mod decision;
 mod message;
 mod observe;
+mod persist;
 mod recover;
 mod request;
 mod state;
@@ -69,6 +70,7 @@ pub use decision::{Decision, Effect, LogEntry, RunChange};
 pub use message::{
     AgentEnding, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody, Request, Wake,
 };
+pub use persist::{PersistFailed, Persistence};
 pub use state::{PauseReason, Sandbox, StartWhy, State, Status};
 
 /// One conversation: where it stands, what runs for it, and what it still has to do.
@@ -102,6 +104,8 @@ pub struct Session {
     interrupted_run: Option<RunId>,
     #[serde(default, skip_serializing_if = "is_zero")]
     completed_runs: u32,
+    #[serde(default)]
+    persistence: Persistence,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -134,6 +138,7 @@ impl Session {
             transcript: None,
             interrupted_run: None,
             completed_runs: 0,
+            persistence: Persistence::default(),
         };
         let mut out = Decision::default();
         session.log(ctx, &mut out, Entry::SessionCreated);
@@ -233,6 +238,9 @@ impl Session {
     /// Whether nothing needs a task: what runs, if anything, is frozen, and only time or a caller
     /// changes that.
     pub fn is_at_rest(&self) -> bool {
+        if self.persistence.is_under_way() {
+            return false;
+        }
         match self.sandbox {
             Sandbox::None | Sandbox::Frozen { .. } => true,
             Sandbox::Starting { .. }
@@ -256,7 +264,8 @@ impl Session {
         let expiry = if self.state == State::Ended { None } else { self.expires_at };
         let run = if self.state == State::Active { self.run_deadline() } else { None };
         let idle = self.is_idle().then(|| self.idle_until(policy));
-        [sandbox, expiry, run, idle].into_iter().flatten().min()
+        let capture = self.capture_deadline(policy);
+        [sandbox, expiry, run, idle, capture].into_iter().flatten().min()
     }
 
     /// What is wrong with this value, if anything is: no sequence of requests and facts leads

@@ -25,6 +25,9 @@ impl Session {
                 self.sandbox_started(ctx, &mut out, incarnation, found);
             }
             Fact::TimePassed => self.time_passed(ctx, &mut out),
+            Fact::Persisted { number, outcome } => {
+                self.persisted(ctx, &mut out, number, outcome);
+            }
 
             // The rest is about a sandbox that we know of, or about one that no longer matters.
             Fact::SandboxStartFailed { incarnation, .. }
@@ -46,6 +49,7 @@ impl Session {
                     && asked == done
                 {
                     self.sandbox = Sandbox::Frozen { since: ctx.now };
+                    self.want_capture(ctx.now);
                 }
             }
             Fact::SandboxThawed { asked: done, .. } => {
@@ -53,6 +57,7 @@ impl Session {
                     && asked == done
                 {
                     self.sandbox = Sandbox::Live;
+                    self.begin_interval(ctx);
                     if let Some(asked_at) = since {
                         self.log_resumed(ctx, &mut out, Back::Warm { asked_at: Some(asked_at) });
                     }
@@ -76,6 +81,7 @@ impl Session {
                 }
             }
         }
+        self.capture_if_due(ctx, &mut out);
         out
     }
 
@@ -92,6 +98,7 @@ impl Session {
                 self.state = State::Active;
                 self.sandbox = Sandbox::Live;
                 self.last_active = ctx.now;
+                self.begin_interval(ctx);
                 match why {
                     StartWhy::Created => self.log(ctx, out, Entry::SessionActive { incarnation }),
                     StartWhy::Resumed => {
@@ -122,6 +129,8 @@ impl Session {
         if slot == Sandbox::None {
             return;
         }
+        // Whatever it left behind does not move any more.
+        self.want_capture(ctx.now);
         match &self.state {
             State::Starting { .. } => match slot {
                 // What it waited for.
@@ -275,9 +284,12 @@ impl Session {
                     }
                 };
                 self.end_run(ctx, out, run, outcome, usage);
+                self.want_capture(ctx.now);
                 if self.state == State::Active && ending.is_some_and(|ending| ending.then_pause) {
                     self.freeze(ctx, out, PauseReason::Requested);
                 }
+                // Before the next prompt is handed over: this is what the turn left.
+                self.capture_if_due(ctx, out);
                 self.start_next_run(ctx, out);
             }
         }
@@ -324,6 +336,7 @@ impl Session {
         if self.is_idle() && self.idle_until(ctx.policy) <= now {
             self.freeze(ctx, out, PauseReason::Idle);
         }
+        self.capture_is_late(ctx, out);
     }
 
     /// Asks for the stop again. Whoever waits for it to start anew waits only so often.

@@ -9,7 +9,7 @@ impl Session {
     /// business of [`Fact::TimePassed`](super::Fact::TimePassed).
     pub fn recover(&self) -> Vec<Effect> {
         let incarnation = self.incarnation;
-        match self.sandbox {
+        let mut owed = match self.sandbox {
             // A frozen sandbox cannot answer; whether it still lives is seen from outside.
             Sandbox::None | Sandbox::Frozen { .. } => Vec::new(),
             Sandbox::Starting { .. } => vec![self.start_effect()],
@@ -23,7 +23,9 @@ impl Session {
                 owed.extend(self.owed_to_the_run());
                 owed
             }
-        }
+        };
+        owed.extend(self.capture_effect(false));
+        owed
     }
 
     /// What the agent may not have been told about the current run.

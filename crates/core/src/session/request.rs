@@ -27,12 +27,14 @@ impl Session {
             Request::Evict { reason } => self.evict(ctx, &mut out, reason)?,
             Request::Rewind { to } => self.rewind(ctx, &mut out, to)?,
             Request::Use => self.make_use(ctx)?,
+            Request::Touch => self.touch(ctx)?,
             Request::End => {
                 if self.state != State::Ended {
                     self.end(ctx, &mut out, EndedBy::Request);
                 }
             }
         }
+        self.capture_if_due(ctx, &mut out);
         Ok(out)
     }
 
@@ -175,6 +177,15 @@ impl Session {
             return Err(Refusal::NotActive(self.status()));
         }
         self.last_active = ctx.now;
+        self.want_capture_after_use(ctx);
+        Ok(())
+    }
+
+    fn touch(&mut self, ctx: &Context<'_>) -> Result<(), Refusal> {
+        if self.state == State::Ended {
+            return Err(Refusal::Ended);
+        }
+        self.want_capture_after_use(ctx);
         Ok(())
     }
 

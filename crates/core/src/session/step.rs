@@ -74,6 +74,7 @@ impl Session {
             incarnation: self.incarnation,
             transcript: self.transcript.clone(),
             completed_runs: self.completed_runs,
+            snapshot: self.persistence.last().cloned(),
         }
     }
 
@@ -197,6 +198,7 @@ impl Session {
             source: found.map(|found| found.source),
             workspace: found.map_or(Workspace::Kept, |found| found.workspace),
             last_seq: self.last_seq,
+            snapshot: found.and_then(|found| found.snapshot),
             files: found.map_or(0, |found| found.files),
             bytes: found.map_or(0, |found| found.bytes),
             conversation,

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::{AgentEnding, Effect, Fact, NumberedReport, Report, ReportBody};
 use super::world::{Work, World};
 use crate::failure::{Death, Failure, FailureCode};
-use crate::id::RunId;
+use crate::id::{RunId, SnapshotId};
 use crate::number::{Incarnation, SpoolPosition};
 use crate::resume::{Found, Native, Source, Workspace};
 use crate::run::{Completion, Phase, Usage};
+use crate::snapshot::{Captured, PersistOutcome};
 use crate::time::Timestamp;
 
 /// A sandbox in the host.
@@ -21,6 +22,22 @@ pub(super) struct Live {
     last_report: u64,
     /// Kept until acknowledged; an owner that attaches gets what it has not seen.
     spool: BTreeMap<u64, Report>,
+}
+
+/// What a capture of this number comes to.
+pub(super) fn captured(number: u64) -> PersistOutcome {
+    PersistOutcome::Captured(Captured {
+        id: SnapshotId::from_uuid(uuid::Uuid::from_u64_pair(7, number)),
+        files: 3,
+        bytes: 1_000,
+        new_bytes: 10,
+        unfrozen: 0,
+        unstable: 0,
+    })
+}
+
+pub(super) fn failed_capture() -> PersistOutcome {
+    PersistOutcome::Failed { message: "the disk is full".to_owned() }
 }
 
 impl World {
@@ -73,6 +90,14 @@ impl World {
                     sandbox.interrupted = true;
                 }
             }
+            Effect::Persist { number, .. } => {
+                // Some are never heard of again, and some fail.
+                match number % 5 {
+                    3 => {}
+                    4 => self.transit.push(Fact::Persisted { number, outcome: failed_capture() }),
+                    _ => self.transit.push(Fact::Persisted { number, outcome: captured(number) }),
+                }
+            }
             Effect::Acknowledge { incarnation, through } => {
                 if let Some(sandbox) = self.live.get_mut(&incarnation) {
                     sandbox.spool.retain(|&position, _| position > through.get());
@@ -86,6 +111,7 @@ impl World {
         let kept = Found {
             workspace: Workspace::Kept,
             source: Source::Local,
+            snapshot: None,
             files: 3,
             bytes: 1_000,
             native: Native::Intact,
@@ -117,7 +143,8 @@ impl World {
                 Some((*incarnation, reports[0].position.get()))
             }
             Fact::SandboxGone { incarnation, .. } => Some((*incarnation, u64::MAX)),
-            Fact::SandboxStarted { .. }
+            Fact::Persisted { .. }
+            | Fact::SandboxStarted { .. }
             | Fact::SandboxStartFailed { .. }
             | Fact::SandboxUnreachable { .. }
             | Fact::SandboxFrozen { .. }

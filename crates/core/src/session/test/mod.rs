@@ -1,6 +1,7 @@
 //! The session by example; the invariants are in [`property`].
 
 mod host;
+mod persist;
 mod property;
 mod resume;
 mod world;
@@ -308,6 +309,7 @@ fn a_person_s_pause_is_not_undone_by_a_prompt_but_an_idle_one_is() {
     world.ask(Ask::Prompt { reject: false, wake: true, quick: false }).unwrap();
     world.settle();
     world.finish(AgentEnding::Completed(Completion::EndTurn));
+    world.settle();
 
     world.wait_for_deadline();
     assert!(matches!(world.session.state(), State::Paused { reason: PauseReason::Idle, .. }));

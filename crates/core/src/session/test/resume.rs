@@ -16,6 +16,7 @@ use crate::session::{
 };
 
 const KEPT: Found = Found {
+    snapshot: None,
     workspace: Workspace::Kept,
     source: Source::Local,
     files: 7,
@@ -51,6 +52,7 @@ fn a_cold_resume_tells_what_was_found_and_how_long_it_took() {
     world.wait(Duration::from_millis(250));
     world.settle();
     let receipt = Receipt {
+        snapshot: None,
         path: ResumePath::Cold,
         source: Some(Source::Local),
         workspace: Workspace::Kept,
@@ -154,6 +156,7 @@ fn a_start_is_told_what_the_conversation_must_begin_with() {
     world.settle();
     world.ask(Ask::Resume).unwrap();
     let start = Effect::StartSandbox {
+        snapshot: world.session.persistence().last().cloned(),
         incarnation: world.session.incarnation(),
         transcript: Some(Transcript { bytes: 5, blake3: digest, turns: 1 }),
         completed_runs: 1,

@@ -20,6 +20,7 @@ use crate::policy::{Context, Policy};
 use crate::refusal::Refusal;
 use crate::resume::Found;
 use crate::run::{Outcome, RunStatus};
+use crate::snapshot::Snapshot;
 use crate::time::Timestamp;
 
 /// One thing that happens. Numbers choose among what there is, so that every script makes sense.
@@ -56,6 +57,7 @@ pub(super) enum Ask {
     Resume,
     Stop,
     Use,
+    Touch,
     Evict,
     Rewind(u32),
     End,
@@ -83,6 +85,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => Just(Ask::Resume),
         2 => Just(Ask::Stop),
         1 => Just(Ask::Use),
+        1 => Just(Ask::Touch),
         1 => Just(Ask::Evict),
         1 => (0u32..6).prop_map(Ask::Rewind),
         1 => Just(Ask::End),
@@ -129,6 +132,8 @@ pub(super) struct World {
     pub(super) dead_through: Incarnation,
     /// What the host finds; it varies if nothing is said.
     pub(super) found: Option<Found>,
+    /// Every snapshot that was recorded, in order.
+    pub(super) snapshots: Vec<Snapshot>,
     random: u64,
     /// Whether what is being decided is a person's wish that runs end.
     person_ends_runs: bool,
@@ -162,6 +167,7 @@ impl World {
             live: BTreeMap::new(),
             dead_through: Incarnation::ZERO,
             found: None,
+            snapshots: Vec::new(),
             random: 0,
             person_ends_runs: false,
         };
@@ -282,7 +288,9 @@ impl World {
             self.session.observe(&ctx, fact.clone())
         };
         assert_eq!(before, self.session, "seeing {fact:?} again changed the session");
-        assert!(again.entries.is_empty() && again.runs.is_empty(), "{fact:?} was recorded twice");
+        let nothing =
+            again.entries.is_empty() && again.runs.is_empty() && again.snapshots.is_empty();
+        assert!(nothing, "{fact:?} was recorded twice");
         self.owed.extend(again.effects);
     }
 
@@ -383,6 +391,7 @@ impl World {
             Ask::Stop => Request::Stop,
             Ask::Use => Request::Use,
             Ask::Evict => Request::Evict { reason: PauseReason::Evicted },
+            Ask::Touch => Request::Touch,
             Ask::Rewind(turn) => Request::Rewind { to: Turn::new(turn) },
             Ask::End => Request::End,
         }
@@ -415,6 +424,23 @@ impl World {
                     self.status(run, outcome.status());
                 }
             }
+        }
+        for snapshot in decision.snapshots {
+            assert!(
+                snapshot.seq <= self.session.last_seq()
+                    && snapshot.turn <= self.session.lineage().last()
+            );
+            let is_new =
+                self.snapshots.iter().all(|known| known.captured.id != snapshot.captured.id);
+            assert!(is_new, "{snapshot:?} was recorded twice");
+            self.snapshots.push(snapshot);
+        }
+        if decision.effects.iter().any(|effect| matches!(effect, Effect::Persist { .. })) {
+            let may = matches!(
+                self.session.sandbox(),
+                Sandbox::Live | Sandbox::Frozen { .. } | Sandbox::None
+            );
+            assert!(may, "something on its way is captured: {:?}", self.session);
         }
         self.owed.extend(decision.effects);
     }
@@ -464,6 +490,9 @@ fn policy() -> Policy {
         turn_timeout: Duration::from_millis(30_000),
         idle_timeout: Duration::from_millis(15_000),
         evict_after: Duration::from_millis(20_000),
+        persist_interval: Duration::from_millis(40_000),
+        persist_debounce: Duration::from_millis(700),
+        persist_timeout: Duration::from_millis(5_300),
         ..Policy::default()
     }
 }

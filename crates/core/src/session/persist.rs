@@ -1,0 +1,235 @@
+//! When what the agent works on is captured, and what came of it.
+//!
+//! A capture is *wanted* at a time, *asked for* when the sandbox slot allows it, and over when its outcome was
+//! observed. One is asked for at a time; whatever is wanted meanwhile is one more. A failure never touches the
+//! session beside this: it is remembered, shown, and tried again.
+//!
+//! | what happens | when it is captured |
+//! |---|---|
+//! | a run ends | at once, before the next prompt is handed over |
+//! | the sandbox is frozen, or gone | at once: nothing moves |
+//! | a command is run, or files are written from outside | when that has stopped for a moment |
+//! | the sandbox lives on | every now and then |
+//!
+//! While the slot is on its way from one thing to another (starting, freezing, thawing, stopping) it waits.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Decision, Effect, Sandbox, Session, State};
+use crate::failure::MAX_MESSAGE_BYTES;
+use crate::number::{Seq, Turn};
+use crate::policy::{Context, Policy};
+use crate::resume::Transcript;
+use crate::snapshot::{PersistOutcome, Snapshot};
+use crate::time::Timestamp;
+
+/// How long to wait before a capture that failed is tried again, at first and at most.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(5 * 60);
+
+/// How often that is done for a session that is over.
+const MAX_RETRIES_OF_ENDED: u32 = 10;
+
+/// Where a session stands with its snapshots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Persistence {
+    /// How many captures were asked for: tells the outcome of one from that of another.
+    #[serde(default)]
+    number: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<Asked>,
+    /// When another one is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    due: Option<Timestamp>,
+    /// When the last one was asked for, or the sandbox came up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last: Option<Snapshot>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failed: Option<PersistFailed>,
+}
+
+/// A capture whose outcome is not known, and the moment that it is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Asked {
+    seq: Seq,
+    turn: Turn,
+    at: Timestamp,
+    deadline: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    transcript: Option<Transcript>,
+    completed_runs: u32,
+}
+
+/// Captures that failed, since the last one that did not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PersistFailed {
+    /// How many.
+    pub attempts: u32,
+    /// When the last one did.
+    pub at: Timestamp,
+    /// Why, for a person.
+    pub message: String,
+}
+
+impl Persistence {
+    /// The last snapshot.
+    pub fn last(&self) -> Option<&Snapshot> {
+        self.last.as_ref()
+    }
+
+    /// What went wrong with the last capture, if something did.
+    pub fn failed(&self) -> Option<&PersistFailed> {
+        self.failed.as_ref()
+    }
+
+    /// Whether everything that was wanted is over.
+    pub fn is_settled(&self) -> bool {
+        self.asked.is_none() && self.due.is_none()
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.asked.is_some()
+    }
+}
+
+impl Session {
+    /// Where it stands with its snapshots.
+    pub fn persistence(&self) -> &Persistence {
+        &self.persistence
+    }
+
+    /// Wants a capture at a time, or at the one that is wanted already if that is earlier.
+    pub(super) fn want_capture(&mut self, at: Timestamp) {
+        let due = self.persistence.due.map_or(at, |due| due.min(at));
+        self.persistence.due = Some(due);
+    }
+
+    /// Wants a capture once whatever goes on from outside has stopped for a moment; but not for ever later.
+    pub(super) fn want_capture_after_use(&mut self, ctx: &Context<'_>) {
+        let waits_already = self.persistence.due.is_some_and(|due| due <= ctx.now);
+        if waits_already || self.persistence.failed.is_some() {
+            return self.want_capture(ctx.now.plus(ctx.policy.persist_debounce));
+        }
+        let quiet = ctx.now.plus(ctx.policy.persist_debounce);
+        let latest = self.persistence.since.unwrap_or(ctx.now).plus(ctx.policy.persist_interval);
+        self.persistence.due = Some(quiet.min(latest).max(ctx.now));
+    }
+
+    /// The time from which a sandbox that lives on is captured every now and then.
+    pub(super) fn begin_interval(&mut self, ctx: &Context<'_>) {
+        self.persistence.since = Some(ctx.now);
+    }
+
+    /// Whether the slot is in a state that can be captured.
+    fn may_capture(&self) -> bool {
+        match self.sandbox {
+            Sandbox::Live | Sandbox::Frozen { .. } | Sandbox::None => true,
+            Sandbox::Starting { .. }
+            | Sandbox::Freezing { .. }
+            | Sandbox::Thawing { .. }
+            | Sandbox::Stopping { .. } => false,
+        }
+    }
+
+    /// When a capture is to be asked for, or to be given up.
+    pub(super) fn capture_deadline(&self, policy: &Policy) -> Option<Timestamp> {
+        if let Some(asked) = &self.persistence.asked {
+            return Some(asked.deadline);
+        }
+        if !self.may_capture() {
+            return None;
+        }
+        let interval = match (&self.state, self.sandbox, self.persistence.since) {
+            (State::Active, Sandbox::Live, Some(since)) if self.persistence.failed.is_none() => {
+                Some(since.plus(policy.persist_interval))
+            }
+            _ => None,
+        };
+        [self.persistence.due, interval].into_iter().flatten().min()
+    }
+
+    /// Asks for a capture, if one is due and the slot allows it.
+    pub(super) fn capture_if_due(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        let is_due = self.capture_deadline(ctx.policy).is_some_and(|due| due <= ctx.now);
+        if self.persistence.asked.is_some() || !is_due {
+            return;
+        }
+        // Nobody did anything, and nothing is wanted: only what was left running may have.
+        let only_if_busy = self.persistence.due.is_none() && self.current.is_none();
+        let this = &mut self.persistence;
+        this.number += 1;
+        this.due = None;
+        this.since = Some(ctx.now);
+        this.asked = Some(Asked {
+            seq: self.last_seq,
+            turn: self.lineage.head(),
+            at: ctx.now,
+            deadline: ctx.now.plus(ctx.policy.persist_timeout),
+            transcript: self.transcript.clone(),
+            completed_runs: self.completed_runs,
+        });
+        out.effects.extend(self.capture_effect(only_if_busy));
+    }
+
+    /// What is owed for the capture that was asked for, if one was.
+    pub(super) fn capture_effect(&self, only_if_busy: bool) -> Option<Effect> {
+        let asked = self.persistence.asked.as_ref()?;
+        let last = self.persistence.last.as_ref();
+        let same =
+            last.filter(|last| last.turn == asked.turn && last.transcript == asked.transcript);
+        Some(Effect::Persist {
+            incarnation: self.incarnation,
+            number: self.persistence.number,
+            unless_like: same.map(|last| last.captured.id),
+            only_if_busy,
+        })
+    }
+
+    pub(super) fn persisted(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        number: u64,
+        outcome: PersistOutcome,
+    ) {
+        if number != self.persistence.number {
+            return;
+        }
+        let Some(asked) = self.persistence.asked.take() else { return };
+        match outcome {
+            PersistOutcome::Captured(captured) => {
+                let Asked { seq, turn, at, transcript, completed_runs, deadline: _ } = asked;
+                let snapshot = Snapshot { captured, seq, turn, at, transcript, completed_runs };
+                self.persistence.failed = None;
+                self.persistence.last = Some(snapshot.clone());
+                out.snapshots.push(snapshot);
+            }
+            PersistOutcome::Unchanged => self.persistence.failed = None,
+            PersistOutcome::Failed { message } => self.capture_failed(ctx, message),
+        }
+        self.capture_if_due(ctx, out);
+    }
+
+    fn capture_failed(&mut self, ctx: &Context<'_>, mut message: String) {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        let attempts = self.persistence.failed.as_ref().map_or(0, |failed| failed.attempts);
+        let attempts = attempts.saturating_add(1);
+        self.persistence.failed = Some(PersistFailed { attempts, at: ctx.now, message });
+        let given_up = self.state == State::Ended && attempts >= MAX_RETRIES_OF_ENDED;
+        let wait = FIRST_RETRY.saturating_mul(1 << (attempts - 1).min(16)).min(LAST_RETRY);
+        self.persistence.due = (!given_up).then(|| ctx.now.plus(wait));
+    }
+
+    /// Leads out of a capture that nobody heard of again, and asks for what is due.
+    pub(super) fn capture_is_late(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        if self.persistence.asked.as_ref().is_some_and(|asked| asked.deadline <= ctx.now) {
+            self.persistence.asked = None;
+            self.capture_failed(ctx, "it took too long".to_owned());
+        }
+        self.capture_if_due(ctx, out);
+    }
+}

@@ -1,0 +1,245 @@
+//! When a session has its files captured, and what it makes of the outcome.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::super::{AgentEnding, Effect, Fact, IfRunning, Request, Sandbox, State};
+use super::PROMPT;
+use super::host::{captured, failed_capture};
+use super::world::{Ask, World, steps};
+use crate::failure::Death;
+use crate::number::Turn;
+use crate::policy::Context;
+use crate::run::Completion;
+
+const DONE: AgentEnding = AgentEnding::Completed(Completion::EndTurn);
+
+/// The captures among some effects.
+fn captures(effects: &[Effect]) -> Vec<u64> {
+    let number = |effect: &Effect| match effect {
+        Effect::Persist { number, .. } => Some(*number),
+        _ => None,
+    };
+    effects.iter().filter_map(number).collect()
+}
+
+impl World {
+    /// What is owed after a fact, which is observed.
+    fn effects_of(&mut self, fact: Fact) -> Vec<Effect> {
+        let mut session = self.session.clone();
+        let ctx = Context { now: self.now, policy: &self.policy };
+        let decision = session.observe(&ctx, fact.clone());
+        self.observe(fact);
+        decision.effects
+    }
+
+    fn turn_of_last(&self) -> Option<Turn> {
+        self.session.persistence().last().map(|last| last.turn)
+    }
+}
+
+#[test]
+fn what_a_turn_left_is_captured_before_the_next_prompt_is_handed_over() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    let run = world.session.current_run().unwrap().id;
+    let (position, incarnation) = (world.session.spool().next(), world.session.incarnation());
+    let body = super::ReportBody::Ended { how: DONE, usage: super::Usage::default() };
+    let ended = super::reported(incarnation, position, super::Report { run, body });
+    let effects = world.effects_of(ended);
+    let place = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted).unwrap();
+    let captured_at = place(|effect| matches!(effect, Effect::Persist { .. }));
+    assert!(captured_at < place(|effect| matches!(effect, Effect::Deliver { .. })), "{effects:?}");
+    world.settle();
+    let last = world.session.persistence().last().unwrap();
+    assert_eq!((last.turn, last.completed_runs), (Turn::new(1), 1));
+    assert!(last.seq < world.session.last_seq(), "the next turn has begun since");
+}
+
+#[test]
+fn whatever_ends_a_sandbox_is_followed_by_a_capture_of_what_it_left() {
+    type End = fn(&mut World);
+    let ends: [End; 6] = [
+        |world| world.ask(Ask::Stop).unwrap(),
+        |world| world.ask(Ask::End).unwrap(),
+        |world| world.ask(Ask::Evict).unwrap(),
+        |world| world.die(Death::OutOfMemory),
+        |world| world.die(Death::Lost),
+        |world| world.request(Request::Pause { if_running: IfRunning::Freeze }).unwrap(),
+    ];
+    for end in ends {
+        let mut world = World::settled();
+        assert_eq!(world.session.persistence().last(), None);
+        end(&mut world);
+        world.settle();
+        assert_eq!(world.snapshots.len(), 1, "{:?}", world.session);
+        assert!(world.session.persistence().is_settled() && world.session.is_at_rest());
+    }
+}
+
+#[test]
+fn a_pause_in_the_middle_of_a_turn_is_captured_while_nothing_moves() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    world.ask(Ask::Pause(0)).unwrap();
+    assert!(world.session.persistence().is_settled(), "what is being frozen still moves");
+    world.settle();
+    assert!(matches!(world.session.sandbox(), Sandbox::Frozen { .. }));
+    assert_eq!(world.turn_of_last(), Some(Turn::new(1)));
+}
+
+#[test]
+fn use_from_outside_is_captured_when_it_has_stopped_and_not_put_off_for_ever() {
+    let mut world = World::settled();
+    world.policy.persist_interval = Duration::from_secs(8);
+    for _ in 0..3 {
+        world.wait(Duration::from_millis(400));
+        world.ask(Ask::Use).unwrap();
+    }
+    world.settle();
+    assert!(world.snapshots.is_empty());
+    world.wait(Duration::from_millis(800));
+    world.settle();
+    assert_eq!(world.snapshots.len(), 1);
+    for _ in 0..30 {
+        world.wait(Duration::from_millis(400));
+        world.ask(Ask::Use).unwrap();
+        world.settle();
+    }
+    assert!(world.snapshots.len() > 1, "whoever never stops is captured all the same");
+}
+
+#[test]
+fn files_written_while_it_rests_are_captured_too() {
+    let mut world = World::settled();
+    world.ask(Ask::Stop).unwrap();
+    world.settle();
+    let before = world.snapshots.len();
+    world.ask(Ask::Touch).unwrap();
+    assert!(world.session.is_at_rest(), "no task waits for the moment to come");
+    world.wait_for_deadline();
+    world.settle();
+    assert_eq!(world.snapshots.len(), before + 1);
+}
+
+#[test]
+fn a_failure_is_remembered_and_tried_again_later_and_later() {
+    let mut world = World::settled();
+    world.policy.idle_timeout = Duration::from_secs(24 * 60 * 60);
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    world.finish(DONE);
+    let mut waits = Vec::new();
+    for number in 1..8 {
+        world.observe(Fact::Persisted { number, outcome: failed_capture() });
+        let failed = world.session.persistence().failed().unwrap();
+        assert_eq!((u64::from(failed.attempts), &*failed.message), (number, "the disk is full"));
+        assert_eq!(*world.session.state(), State::Active, "nothing else is wrong");
+        let due = world.session.capture_deadline(&world.policy).unwrap();
+        waits.push(due.since(world.now));
+        world.now = due;
+        world.observe(Fact::TimePassed);
+    }
+    assert!(waits.is_sorted() && waits[0] < waits[6], "{waits:?}");
+    world.observe(Fact::Persisted { number: 8, outcome: captured(8) });
+    assert_eq!(world.session.persistence().failed(), None);
+}
+
+#[test]
+fn a_live_sandbox_is_captured_every_now_and_then_and_when_idle_only_if_something_runs() {
+    let mut world = World::settled();
+    world.policy.persist_interval = Duration::from_secs(8);
+    world.wait(Duration::from_millis(7_999));
+    assert!(world.session.persistence().is_settled());
+    let effects = {
+        world.now = world.now.plus(Duration::from_millis(1));
+        world.effects_of(Fact::TimePassed)
+    };
+    assert!(matches!(effects[..], [Effect::Persist { only_if_busy: true, .. }]), "{effects:?}");
+    world.settle();
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    world.now = world.now.plus(Duration::from_millis(8_000));
+    let effects = world.effects_of(Fact::TimePassed);
+    let busy = |effect: &Effect| matches!(effect, Effect::Persist { only_if_busy: false, .. });
+    assert!(effects.iter().any(busy), "{effects:?}");
+}
+
+#[test]
+fn a_snapshot_of_the_same_turn_is_as_good_if_nothing_changed() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    world.finish(DONE);
+    world.settle();
+    let id = world.session.persistence().last().unwrap().captured.id;
+    world.ask(Ask::Stop).unwrap();
+    let incarnation = world.session.incarnation();
+    let effects = world.effects_of(Fact::SandboxGone { incarnation, death: Death::Stopped });
+    let like = effects.iter().find_map(|effect| match effect {
+        Effect::Persist { unless_like, .. } => Some(*unless_like),
+        _ => None,
+    });
+    assert_eq!(like, Some(Some(id)));
+    let captures = captures(&effects);
+    let unchanged = crate::snapshot::PersistOutcome::Unchanged;
+    world.observe(Fact::Persisted { number: captures[0], outcome: unchanged });
+    assert_eq!(world.session.persistence().last().unwrap().captured.id, id);
+    assert!(world.session.is_at_rest());
+}
+
+#[test]
+fn a_start_is_told_what_to_bring_back() {
+    let mut world = World::settled();
+    world.ask(Ask::Stop).unwrap();
+    world.settle();
+    let last = world.session.persistence().last().cloned().unwrap();
+    let mut session = world.session.clone();
+    let ctx = Context { now: world.now, policy: &world.policy };
+    let decision = session.request(&ctx, Request::Resume).unwrap();
+    let told = decision.effects.iter().find_map(|effect| match effect {
+        Effect::StartSandbox { snapshot, .. } => Some(snapshot.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(Some(last)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    /// Whatever happened: once the session is over and the host has done as told, everything that was
+    /// wanted has come to an end, and it was captured after the last sandbox was gone, or tried often enough.
+    #[test]
+    fn what_was_wanted_comes_to_an_end(script in steps()) {
+        let mut world = World::new();
+        for step in &script {
+            world.step(step);
+        }
+        world.ask(Ask::End).unwrap();
+        for _ in 0..60 {
+            world.settle();
+            if world.session.persistence().is_settled() {
+                break;
+            }
+            world.wait_for_deadline();
+        }
+        prop_assert!(world.session.persistence().is_settled(), "{:?}", world.session);
+        prop_assert!(world.session.is_at_rest());
+        prop_assert_eq!(world.session.next_deadline(&world.policy), None);
+    }
+
+    /// An owner that dies asks for the same capture again.
+    #[test]
+    fn a_capture_outlives_its_owner(script in steps()) {
+        let mut world = World::new();
+        for step in &script {
+            world.step(step);
+        }
+        let under_way = !world.session.is_at_rest() && world.session.persistence().is_under_way();
+        prop_assert_eq!(captures(&world.session.recover()).len(), usize::from(under_way));
+    }
+}

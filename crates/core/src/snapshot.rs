@@ -1,0 +1,59 @@
+//! Snapshots of what an agent works on, as a session knows them: which one, and of which moment.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::SnapshotId;
+use crate::number::{Seq, Turn};
+use crate::resume::Transcript;
+use crate::time::Timestamp;
+
+/// What a host captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Captured {
+    /// The snapshot, which is durable.
+    pub id: SnapshotId,
+    /// How many files there are.
+    pub files: u64,
+    /// How large they are together.
+    pub bytes: u64,
+    /// How much of that was not stored before.
+    pub new_bytes: u64,
+    /// How many files were read after everything was allowed to move again.
+    pub unfrozen: u64,
+    /// How many files changed each time they were read, or were found and then gone.
+    pub unstable: u64,
+}
+
+/// A snapshot, and the moment of its session that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// What was captured.
+    #[serde(flatten)]
+    pub captured: Captured,
+    /// Where the log ended when it was asked for.
+    pub seq: Seq,
+    /// The turn that the conversation was at: all of it, or the begin of it, if it went on.
+    pub turn: Turn,
+    /// When it was asked for.
+    pub at: Timestamp,
+    /// The agent's own record of the conversation at that moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transcript: Option<Transcript>,
+    /// How many runs the session had completed then.
+    #[serde(default)]
+    pub completed_runs: u32,
+}
+
+/// What came of a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PersistOutcome {
+    /// There is a snapshot.
+    Captured(Captured),
+    /// There is nothing to capture, or nothing that the last snapshot does not have.
+    Unchanged,
+    /// There is none.
+    Failed {
+        /// Why, for a person.
+        message: String,
+    },
+}
