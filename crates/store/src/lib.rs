@@ -25,7 +25,9 @@ pub mod sqlite;
 
 use std::sync::Arc;
 
-use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
+use ash_core::id::{
+    AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, SnapshotId, TenantId,
+};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::{LogEntry, Session};
@@ -35,8 +37,9 @@ use async_trait::async_trait;
 pub use error::StoreError;
 pub use model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
-    OutboxItem, OutboxTask, PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter,
-    SessionRecord, Settings, StoredSession, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    OutboxItem, OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter,
+    SessionRecord, Settings, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord,
+    UsageTotals,
 };
 
 /// The result of every operation.
@@ -213,6 +216,22 @@ pub trait Store: Send + Sync + 'static {
         filter: &UsageFilter,
         limit: u32,
     ) -> Result<Vec<UsageRecord>>;
+
+    // --- Snapshots --------------------------------------------------------------------------
+
+    /// A session's snapshots, newest first.
+    async fn snapshots(&self, session: SessionId, limit: u32) -> Result<Vec<StoredSnapshot>>;
+    /// One snapshot of a session.
+    async fn snapshot(&self, session: SessionId, id: SnapshotId) -> Result<StoredSnapshot>;
+    /// Notes where a snapshot lies now. A new one lies on this machine.
+    async fn place_snapshot(
+        &self,
+        session: SessionId,
+        id: SnapshotId,
+        places: Places,
+    ) -> Result<()>;
+    /// Forgets a snapshot of a session. What it consists of is the caller's business.
+    async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()>;
 
     // --- Receipts and outbox ----------------------------------------------------------------
 

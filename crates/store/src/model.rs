@@ -11,6 +11,7 @@ use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner, Seq, Turn};
 use ash_core::run::{Phase, RunStatus, Usage};
 use ash_core::session::{LogEntry, RunChange, Session, Status};
+use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -186,6 +187,24 @@ pub struct StoredSession {
     pub session: Session,
 }
 
+/// Where the bytes of a snapshot lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// On this machine.
+    pub local: bool,
+    /// In the cloud.
+    pub cloud: bool,
+}
+
+/// A snapshot as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSnapshot {
+    /// What it is.
+    pub snapshot: Snapshot,
+    /// Where its bytes lie.
+    pub places: Places,
+}
+
 /// A session and the right to write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
@@ -212,6 +231,8 @@ pub struct Commit {
     pub entries: Vec<LogEntry>,
     /// What became of its runs.
     pub runs: Vec<RunChange>,
+    /// Snapshots that there are now, on this machine.
+    pub snapshots: Vec<Snapshot>,
     /// What its owner says about it, if that changes.
     pub settings: Option<Settings>,
     /// Work that must follow for certain.

@@ -104,7 +104,7 @@ pub struct Session {
     interrupted_run: Option<RunId>,
     #[serde(default, skip_serializing_if = "is_zero")]
     completed_runs: u32,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Persistence::is_untouched")]
     persistence: Persistence,
 }
 

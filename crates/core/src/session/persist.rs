@@ -91,6 +91,10 @@ impl Persistence {
         self.asked.is_none() && self.due.is_none()
     }
 
+    pub(super) fn is_untouched(&self) -> bool {
+        *self == Self::default()
+    }
+
     pub(super) fn is_under_way(&self) -> bool {
         self.asked.is_some()
     }

@@ -380,6 +380,7 @@ impl Driver {
             entries: decision.entries,
             runs: decision.runs,
             settings: extras.settings,
+            snapshots: decision.snapshots,
             outbox: Vec::new(),
             receipt: extras.receipt.map(|receipt| receipt(owned.session.last_seq())),
             session: next,

@@ -4,22 +4,26 @@
 //! another backend behaves differently, the other backend is wrong.
 
 mod agents;
+mod commit;
+mod snapshots;
 mod store;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
-use ash_core::id::{AgentId, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
+use ash_core::id::{
+    AgentId, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, SnapshotId, TenantId,
+};
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence, Owner};
+use ash_core::number::{AgentVersion, Fence, Owner, Seq};
 use ash_core::run::{RunStatus, Usage};
 use ash_core::session::{LogEntry, RunChange, Session};
 use ash_core::time::Timestamp;
 
 use crate::model::{
     Agent, ApiKey, Credential, OutboxItem, Receipt, ReceiptKey, RunRecord, SessionFilter,
-    SessionRecord, StoredSession, Tenant, storable_usage,
+    SessionRecord, StoredSession, StoredSnapshot, Tenant, storable_usage,
 };
 use crate::{Result, StoreError};
 
@@ -51,6 +55,7 @@ struct Row {
     fence: Fence,
     log: Vec<LogEntry>,
     runs: BTreeMap<RunId, RunRecord>,
+    snapshots: BTreeMap<(Seq, SnapshotId), StoredSnapshot>,
 }
 
 struct OutboxRow {

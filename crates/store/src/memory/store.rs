@@ -1,10 +1,12 @@
 //! The trait, method by method, on plain maps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ash_core::entry::Entry;
-use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
+use ash_core::id::{
+    AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, SnapshotId, TenantId,
+};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::run::RunStatus;
@@ -12,11 +14,11 @@ use ash_core::session::{LogEntry, Sandbox, Session, Status};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
-use super::{MemoryStore, OutboxRow, Row, apply_run_change, stored};
+use super::{MemoryStore, OutboxRow, Row, stored};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
-    OutboxTask, PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
-    StoredSession, Tenant, UsageFilter, UsageRecord, UsageTotals, entry_json,
+    OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
+    StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, entry_json,
 };
 use crate::{Result, Store, StoreError};
 
@@ -206,6 +208,7 @@ impl Store for MemoryStore {
             fence,
             log: new.entries.clone(),
             runs: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
         };
         tables.sessions.insert(new.record.id, row);
         Ok(fence)
@@ -223,47 +226,7 @@ impl Store for MemoryStore {
     }
 
     async fn commit(&self, commit: &Commit) -> Result<()> {
-        commit.check()?;
-        for entry in &commit.entries {
-            entry_json(entry)?;
-        }
-        let id = commit.session.id();
-        let mut tables = self.tables();
-        let row = tables.row(id)?;
-        if row.fence != commit.fence {
-            return Err(StoreError::Fenced { session: id, held: commit.fence });
-        }
-        if row.session.last_seq() != commit.expected_seq {
-            return Err(StoreError::Conflict { session: id, expected: commit.expected_seq });
-        }
-        tables.check_receipt(commit.receipt.as_ref())?;
-        let mut added = BTreeSet::new();
-        for item in &commit.outbox {
-            if tables.outbox.contains_key(&item.id) || !added.insert(item.id) {
-                return Err(StoreError::Exists("outbox task"));
-            }
-        }
-        let mut runs = row.runs.clone();
-        for change in &commit.runs {
-            apply_run_change(&mut runs, id, change)?;
-        }
-
-        // Nothing fails from here on.
-        let row = tables.sessions.get_mut(&id).expect("the row was found above");
-        row.session = commit.session.clone();
-        row.due_at = commit.due_at;
-        row.log.extend(commit.entries.iter().cloned());
-        row.runs = runs;
-        if let Some(settings) = &commit.settings {
-            row.record.settings = settings.clone();
-        }
-        for item in &commit.outbox {
-            let available_at = item.ready_at;
-            let row = OutboxRow { item: item.clone(), attempt: 0, available_at };
-            tables.outbox.insert(item.id, row);
-        }
-        tables.keep_receipt(commit.receipt.as_ref());
-        Ok(())
+        self.tables().commit(commit)
     }
 
     async fn session_record(&self, id: SessionId) -> Result<SessionRecord> {
@@ -437,6 +400,22 @@ impl Store for MemoryStore {
         limit: u32,
     ) -> Result<Vec<UsageRecord>> {
         Ok(self.tables().usage_records(tenant, filter, limit as usize))
+    }
+
+    async fn snapshots(&self, session: SessionId, limit: u32) -> Result<Vec<StoredSnapshot>> {
+        Ok(self.tables().row(session)?.newest_snapshots(limit))
+    }
+
+    async fn snapshot(&self, session: SessionId, id: SnapshotId) -> Result<StoredSnapshot> {
+        self.tables().change_snapshot(session, id, |stored| stored.clone())
+    }
+
+    async fn place_snapshot(&self, of: SessionId, id: SnapshotId, places: Places) -> Result<()> {
+        self.tables().change_snapshot(of, id, |stored| stored.places = places)
+    }
+
+    async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()> {
+        self.tables().forget_snapshot(session, id)
     }
 
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {

@@ -4,6 +4,7 @@
 use ash_core::id::SessionId;
 use ash_core::number::{Fence, Owner, Seq};
 use ash_core::session::{LogEntry, RunChange, Sandbox, Session};
+use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
 
 use super::fault::damaged;
@@ -30,6 +31,7 @@ pub(super) struct CommitDraft {
     pub(super) settings: Option<String>,
     pub(super) events: Vec<EventDraft>,
     pub(super) runs: Vec<RunChange>,
+    pub(super) snapshots: Vec<SnapshotDraft>,
     pub(super) outbox: Vec<OutboxItem>,
     pub(super) receipt: Option<Receipt>,
 }
@@ -53,6 +55,23 @@ pub(super) struct EventDraft {
     pub(super) run: Option<String>,
     pub(super) role: Option<&'static str>,
     pub(super) body: String,
+}
+
+/// A snapshot that there is.
+pub(super) struct SnapshotDraft {
+    pub(super) id: String,
+    pub(super) seq: i64,
+    pub(super) body: String,
+}
+
+impl SnapshotDraft {
+    fn of(snapshot: &Snapshot) -> Result<Self> {
+        Ok(Self {
+            id: snapshot.captured.id.to_string(),
+            seq: number(snapshot.seq.get()),
+            body: serde_json::to_string(snapshot).map_err(|error| damaged("snapshot", error))?,
+        })
+    }
 }
 
 impl SessionDraft {
@@ -80,6 +99,7 @@ impl CommitDraft {
             fence: commit.fence,
             expected: commit.expected_seq,
             runs: commit.runs.clone(),
+            snapshots: commit.snapshots.iter().map(SnapshotDraft::of).collect::<Result<_>>()?,
             outbox: commit.outbox.clone(),
             receipt: commit.receipt.clone(),
         })

@@ -12,6 +12,7 @@ use crate::{Result, StoreError};
 const MIGRATIONS: &[(&str, &str)] = &[
     ("initial", include_str!("../../migrations/0001_initial.sql")),
     ("serving", include_str!("../../migrations/0002_serving.sql")),
+    ("snapshots", include_str!("../../migrations/0003_snapshots.sql")),
 ];
 
 /// The latest version this program knows.

@@ -1,7 +1,7 @@
 //! The reads, on any connection.
 
 use ash_core::entry::Entry;
-use ash_core::id::{AgentName, RunId, SessionId, TenantId};
+use ash_core::id::{AgentName, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Incarnation, Seq};
 use ash_core::session::{LogEntry, Session, Status};
@@ -12,7 +12,7 @@ use super::rows::{self, SessionRow, number};
 use super::sql;
 use crate::model::{
     PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord, StoredSession,
-    Tenant, UsageFilter, UsageRecord, UsageTotals,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use crate::{Agent, MAX_PAGE_BYTES, Result, StoreError};
 
@@ -185,6 +185,28 @@ pub(super) fn runs(db: &Connection, session: SessionId, limit: u32) -> Result<Ve
         must_exist(db, &id)?;
     }
     Ok(runs)
+}
+
+pub(super) fn snapshots(
+    db: &Connection,
+    session: SessionId,
+    limit: u32,
+) -> Result<Vec<StoredSnapshot>> {
+    let id = session.to_string();
+    let snapshots = list(db, sql::SNAPSHOTS, params![id, limit], rows::snapshot)?;
+    if snapshots.is_empty() {
+        must_exist(db, &id)?;
+    }
+    Ok(snapshots)
+}
+
+pub(super) fn snapshot(
+    db: &Connection,
+    session: SessionId,
+    id: SnapshotId,
+) -> Result<StoredSnapshot> {
+    let values = params![session.to_string(), id.to_string()];
+    one(db, sql::SNAPSHOT, values, rows::snapshot, "snapshot")
 }
 
 pub(super) fn prompt(db: &Connection, session: SessionId, run: RunId) -> Result<Json> {

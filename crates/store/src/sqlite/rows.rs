@@ -16,8 +16,9 @@ use serde::de::DeserializeOwned;
 use super::fault::damaged;
 use crate::Result;
 use crate::model::{
-    Agent, ApiKey, Census, Claimed, Credential, KeyHash, OutboxItem, OutboxTask, Receipt,
-    ReceiptKey, RunRecord, SessionRecord, StoredSession, Tenant, UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, Credential, KeyHash, OutboxItem, OutboxTask, Places, Receipt,
+    ReceiptKey, RunRecord, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageRecord,
+    UsageTotals,
 };
 
 /// A number as a column holds it. What is larger than any that is ever stored stays larger.
@@ -200,6 +201,12 @@ fn usage(row: &Row<'_>, first: usize) -> Result<Usage> {
 pub(super) fn receipt(row: &Row<'_>, key: ReceiptKey) -> Result<Receipt> {
     let answer = json(row, 1, "receipt")?;
     Ok(Receipt { key, body_digest: row.get(0)?, answer, at: time(row, 2)? })
+}
+
+pub(super) fn snapshot(row: &Row<'_>) -> Result<StoredSnapshot> {
+    let body = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+    let snapshot = decode(body, "snapshot")?;
+    Ok(StoredSnapshot { snapshot, places: Places { local: row.get(1)?, cloud: row.get(2)? } })
 }
 
 /// A task as it is before it is taken.

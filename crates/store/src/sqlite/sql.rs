@@ -261,6 +261,18 @@ statements! {
     RETRY_OUTBOX =
         "UPDATE outbox SET available_at = ?3 WHERE id = ?1 AND attempt = ?2";
 
+    INSERT_SNAPSHOT =
+        "INSERT INTO snapshot (session_id, id, seq, is_local, is_cloud, body)
+         VALUES (?1, ?2, ?3, TRUE, FALSE, ?4) ON CONFLICT DO NOTHING";
+    SNAPSHOTS =
+        "SELECT body, is_local, is_cloud FROM snapshot
+         WHERE session_id = ?1 ORDER BY seq DESC, id DESC LIMIT ?2";
+    SNAPSHOT =
+        "SELECT body, is_local, is_cloud FROM snapshot WHERE session_id = ?1 AND id = ?2";
+    PLACE_SNAPSHOT =
+        "UPDATE snapshot SET is_local = ?3, is_cloud = ?4 WHERE session_id = ?1 AND id = ?2";
+    FORGET_SNAPSHOT = "DELETE FROM snapshot WHERE session_id = ?1 AND id = ?2";
+
     // What an operator asks after an accident.
     INTEGRITY = "PRAGMA integrity_check";
     DANGLING_REFERENCES = "PRAGMA foreign_key_check";
@@ -321,6 +333,7 @@ mod test {
             (MESSAGES_AFTER, "event_message"),
             (PROMPT, "PRIMARY KEY (session_id=? AND seq=?)"),
             (RUNS, "run_by_prompt"),
+            (SNAPSHOTS, "snapshot_by_seq"),
             (READY_OUTBOX, "outbox_by_topic"),
             (PURGE_RECEIPTS, "receipt_by_age"),
         ] {

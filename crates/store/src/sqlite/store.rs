@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
+use ash_core::id::{
+    AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, SnapshotId, TenantId,
+};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::{LogEntry, Session};
@@ -14,8 +16,8 @@ use super::recent::{self, Looked, Touched};
 use super::{SqliteStore, read, rows, sql, write};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
-    OutboxTask, PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
-    StoredSession, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
+    StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use crate::{Result, Store};
 
@@ -298,6 +300,27 @@ impl Store for SqliteStore {
     ) -> Result<Vec<UsageRecord>> {
         let (tenant, filter) = (tenant.clone(), filter.clone());
         self.readers.perform(move |db| read::usage_records(db, &tenant, &filter, limit)).await
+    }
+
+    async fn snapshots(&self, session: SessionId, limit: u32) -> Result<Vec<StoredSnapshot>> {
+        self.readers.perform(move |db| read::snapshots(db, session, limit)).await
+    }
+
+    async fn snapshot(&self, session: SessionId, id: SnapshotId) -> Result<StoredSnapshot> {
+        self.readers.perform(move |db| read::snapshot(db, session, id)).await
+    }
+
+    async fn place_snapshot(
+        &self,
+        session: SessionId,
+        id: SnapshotId,
+        places: Places,
+    ) -> Result<()> {
+        self.writer.perform(move |db| write::place_snapshot(db, session, id, places)).await
+    }
+
+    async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()> {
+        self.writer.perform(move |db| write::forget_snapshot(db, session, id)).await
     }
 
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {

@@ -4,18 +4,19 @@
 //! Inserts say `ON CONFLICT DO NOTHING` and are counted: that a thing exists is an answer, not an
 //! error of the database.
 
-use ash_core::id::{AgentId, AgentName, CredentialId, OutboxId, SessionId, TenantId};
+use ash_core::id::{AgentId, AgentName, CredentialId, OutboxId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner};
 use ash_core::session::RunChange;
 use ash_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
-use super::draft::{CommitDraft, EventDraft, SessionDraft};
+use super::draft::{CommitDraft, EventDraft, SessionDraft, SnapshotDraft};
 use super::rows::{self, SessionRow, number};
 use super::{read, sql};
 use crate::model::{
-    ApiKey, Credential, NewAgentVersion, OutboxItem, OutboxTask, Receipt, Tenant, storable_usage,
+    ApiKey, Credential, NewAgentVersion, OutboxItem, OutboxTask, Places, Receipt, Tenant,
+    storable_usage,
 };
 use crate::{Agent, Result, StoreError};
 
@@ -216,6 +217,9 @@ pub(super) fn commit(db: &Connection, draft: &CommitDraft) -> Result<()> {
     for change in &draft.runs {
         change_run(db, &id, change)?;
     }
+    for SnapshotDraft { id: snapshot, seq, body } in &draft.snapshots {
+        insert(db, sql::INSERT_SNAPSHOT, params![id, snapshot, seq, body], "snapshot")?;
+    }
     append(db, &id, &draft.events)?;
     if let Some(settings) = &draft.settings {
         db.prepare_cached(sql::PUT_SETTINGS)?.execute(params![id, settings])?;
@@ -296,6 +300,20 @@ fn keep_receipt(db: &Connection, receipt: Option<&Receipt>) -> Result<()> {
 pub(super) fn purge_receipts(db: &Connection, before: Timestamp) -> Result<u64> {
     let purged = db.prepare_cached(sql::PURGE_RECEIPTS)?.execute([before.as_millis()])?;
     Ok(purged as u64)
+}
+
+pub(super) fn place_snapshot(
+    db: &Connection,
+    session: SessionId,
+    id: SnapshotId,
+    places: Places,
+) -> Result<()> {
+    let values = params![session.to_string(), id.to_string(), places.local, places.cloud];
+    change_one(db, sql::PLACE_SNAPSHOT, values, "snapshot")
+}
+
+pub(super) fn forget_snapshot(db: &Connection, session: SessionId, id: SnapshotId) -> Result<()> {
+    change_one(db, sql::FORGET_SNAPSHOT, params![session.to_string(), id.to_string()], "snapshot")
 }
 
 fn add_to_outbox(db: &Connection, item: &OutboxItem) -> Result<()> {

@@ -230,6 +230,7 @@ impl Conversation {
             entries: decision.entries,
             runs: decision.runs,
             settings: None,
+            snapshots: decision.snapshots,
             outbox: Vec::new(),
             receipt: None,
         }

@@ -150,6 +150,7 @@ pub(super) async fn a_commit_without_entries_still_needs_the_expected_end(store:
         entries: Vec::new(),
         runs: Vec::new(),
         settings: None,
+        snapshots: Vec::new(),
         outbox: Vec::new(),
         receipt: None,
     };

@@ -2,6 +2,7 @@
 
 use ash_core::number::{Incarnation, Seq};
 use ash_core::session::{Fact, ReportBody, Request, Sandbox, Session, Status};
+use ash_core::snapshot::PersistOutcome;
 use ash_store::{
     Census, Commit, NewAgentVersion, PageRequest, SessionFilter, Store, StoredSession,
 };
@@ -153,6 +154,11 @@ pub(super) async fn sessions_that_are_not_at_rest_are_unsettled(store: &dyn Stor
     for commit in frozen.freeze() {
         store.commit(&commit).await.unwrap();
     }
+    // Until what it stood still with is captured.
+    let unsettled = store.unsettled_sessions(None, 9).await.unwrap();
+    assert_eq!(unsettled, [session_id(10), session_id(20), session_id(30)]);
+    let captured = Fact::Persisted { number: 1, outcome: PersistOutcome::Unchanged };
+    store.commit(&frozen.observe(captured)).await.unwrap();
     Conversation::active(store, 40).await;
     let unsettled = store.unsettled_sessions(None, 9).await.unwrap();
     assert_eq!(unsettled, [session_id(10), session_id(20), session_id(40)]);

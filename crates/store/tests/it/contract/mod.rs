@@ -8,6 +8,7 @@ mod log;
 mod owners;
 mod requests;
 mod sessions;
+mod snapshots;
 mod tenants;
 
 use ash_store::memory::MemoryStore;
@@ -52,6 +53,10 @@ macro_rules! contract {
 }
 
 contract! {
+    snapshots:
+        a_snapshot_is_recorded_with_its_decision,
+        snapshots_are_listed_newest_first,
+        where_a_snapshot_lies_is_noted_until_it_is_forgotten;
     tenants:
         the_default_tenant_exists_from_the_start,
         tenants_are_listed_by_id,
