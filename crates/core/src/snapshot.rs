@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 pub struct Captured {
     /// The snapshot, which is durable.
     pub id: SnapshotId,
-    /// How many files there are.
+    /// How many names there are in the workspace that are no directories.
     pub files: u64,
     /// How large they are together.
     pub bytes: u64,

@@ -7,6 +7,7 @@ use ash_core::entry::{Entry, ResumePath};
 use ash_core::id::RunId;
 use ash_core::run::{Outcome, Phase};
 use ash_core::session::LogEntry;
+use ash_core::snapshot::PersistOutcome;
 
 /// Counts what happened. What is only of interest to a dashboard goes through the `metrics` facade.
 #[derive(Debug, Default)]
@@ -99,6 +100,22 @@ impl Counts {
                 | Entry::ReportsLost { .. } => {}
             }
         }
+    }
+
+    /// A capture is over.
+    pub(crate) fn persisted(&self, outcome: &PersistOutcome) {
+        let name = match outcome {
+            PersistOutcome::Captured(captured) => {
+                metrics::histogram!("ash_snapshot_bytes", "kind" => "scanned")
+                    .record(captured.bytes as f64);
+                metrics::histogram!("ash_snapshot_bytes", "kind" => "new")
+                    .record(captured.new_bytes as f64);
+                "captured"
+            }
+            PersistOutcome::Unchanged => "unchanged",
+            PersistOutcome::Failed { .. } => "failed",
+        };
+        metrics::counter!("ash_persist_total", "outcome" => name).increment(1);
     }
 
     /// A session began in a sandbox that waited for it.

@@ -291,6 +291,12 @@ impl Engine {
         Ok(self.registry.request(session, want).await?.session)
     }
 
+    /// Takes note that files of a session were written from outside: they are captured soon.
+    pub(crate) async fn touch(&self, session: SessionId) -> Result<(), EngineError> {
+        let want = Want::Decide { request: Request::Touch, receipt: None };
+        self.registry.request(session, want).await.map(drop)
+    }
+
     /// Ends a session for ever.
     pub async fn end(&self, tenant: &TenantId, session: SessionId) -> Result<Session, EngineError> {
         self.ask(tenant, session, Request::End).await

@@ -18,14 +18,16 @@
 use std::path::PathBuf;
 
 use ash_core::failure::{Death, Failure};
-use ash_core::id::{RunId, SessionId};
+use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{Incarnation, SpoolPosition};
 use ash_core::resume::{Found, Transcript};
 use ash_core::session::{Fact, NumberedReport};
+use ash_core::snapshot::{Captured, Snapshot};
 use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
+use tokio::sync::oneshot;
 
 use crate::places::WarmPlaces;
 use crate::registry::{FactSender, Told};
@@ -69,6 +71,40 @@ pub struct Start<'a> {
     pub transcript: Option<&'a Transcript>,
     /// How many runs the session has completed.
     pub completed_runs: u32,
+    /// What to bring back, if the files are gone or cannot be relied on.
+    pub snapshot: Option<&'a Snapshot>,
+}
+
+/// What is to be captured.
+#[derive(Clone, Copy, Debug)]
+pub struct Persist<'a> {
+    /// The sandbox that works on it, or the last one that did.
+    pub sandbox: SandboxRef,
+    /// Whose it is.
+    pub tenant: &'a TenantId,
+    /// A snapshot that is as good, if nothing has changed since.
+    pub unless_like: Option<SnapshotId>,
+    /// Not if nothing but the bridge runs in the sandbox.
+    pub only_if_busy: bool,
+}
+
+/// Held for as long as a sandbox stands still, or is about to, for a capture. What is to be done with it next
+/// waits for that.
+#[derive(Debug)]
+pub struct StandStill(oneshot::Sender<()>);
+
+impl StandStill {
+    /// One, and what waits for its end.
+    pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(sender), receiver)
+    }
+
+    /// Everything moves again.
+    pub fn is_over(self) {
+        // Whoever waited may have gone.
+        let _nobody_waits = self.0.send(());
+    }
 }
 
 /// Whatever runs sandboxes.
@@ -124,6 +160,14 @@ pub trait SandboxHost: Send + Sync + 'static {
         through: SpoolPosition,
     ) -> Result<(), HostError>;
 
+    /// Captures what a session's agent works on, whether or not a sandbox is alive. One that is stands still for
+    /// a moment, as long as `still` is held. Nothing, if there is nothing to capture or nothing has changed.
+    async fn persist(
+        &self,
+        persist: Persist<'_>,
+        still: StandStill,
+    ) -> Result<Option<Captured>, HostError>;
+
     /// Runs a command beside the agent.
     async fn exec(
         &self,
@@ -137,6 +181,13 @@ pub trait SandboxHost: Send + Sync + 'static {
 
     /// Whether a start of this session would find the files that it worked on.
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError>;
+
+    /// Whether a snapshot of a tenant could be brought back.
+    async fn has_snapshot(
+        &self,
+        tenant: &TenantId,
+        snapshot: SnapshotId,
+    ) -> Result<bool, HostError>;
 
     /// The directory with the files that a session's agent works on, whether or not a sandbox is
     /// alive; nothing, if there is none. Who owns the directory owns what is in it.

@@ -7,6 +7,7 @@
 //! of HTTP.
 
 pub mod agent;
+mod archive;
 mod at_once;
 mod beside;
 pub mod bridge;

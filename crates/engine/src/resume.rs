@@ -9,11 +9,12 @@ use ash_core::number::Seq;
 use ash_core::refusal::Refusal;
 use ash_core::resume::Receipt;
 use ash_core::session::{Request, Sandbox, Session, State, Status};
-use ash_store::StoredSession;
+use ash_store::{StoredSession, StoredSnapshot};
 
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::follow::{FollowFrom, Followed};
+use crate::host::HostError;
 use crate::registry::{Decided, Want};
 
 /// A session that is back.
@@ -45,8 +46,7 @@ impl Engine {
         self.accepts_work()?;
         let stored = self.shared.store.session(tenant, session).await?;
         if require_state == RequireState::Yes && needs_a_workspace(&stored.session) {
-            let found = self.shared.host.has_state(session).await;
-            if !found.map_err(|error| EngineError::Unavailable(error.into()))? {
+            if !self.has_state(tenant, &stored.session).await? {
                 return Err(EngineError::NoSavedState);
             }
         }
@@ -56,6 +56,27 @@ impl Engine {
         let receipt =
             if is_back(&decided) { None } else { self.back(tenant, session, before).await? };
         Ok(Resumed { session: self.shared.store.session(tenant, session).await?, receipt })
+    }
+
+    /// Whether there is anything of a session that a new sandbox could begin with.
+    async fn has_state(&self, tenant: &TenantId, session: &Session) -> Result<bool, EngineError> {
+        let unavailable = |error: HostError| EngineError::Unavailable(error.into());
+        if self.shared.host.has_state(session.id()).await.map_err(unavailable)? {
+            return Ok(true);
+        }
+        let Some(last) = session.persistence().last() else { return Ok(false) };
+        self.shared.host.has_snapshot(tenant, last.captured.id).await.map_err(unavailable)
+    }
+
+    /// A session's snapshots, newest first.
+    pub async fn snapshots(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        limit: u32,
+    ) -> Result<Vec<StoredSnapshot>, EngineError> {
+        self.shared.store.session(tenant, session).await?;
+        Ok(self.shared.store.snapshots(session, limit).await?)
     }
 
     /// Waits until a session that is on its way back after `before` is there, or will not be.

@@ -117,6 +117,7 @@ pub struct Workspace {
     file_work: FileWork,
     /// Kept by work that goes on when nobody waits for it any more.
     place: Arc<Place>,
+    engine: Engine,
 }
 
 /// What the files of a session are wanted for.
@@ -175,7 +176,7 @@ impl Engine {
             tree => Ok(Some(tree?)),
         });
         let tree = Arc::new(tree.await?.ok_or(WorkspaceError::None)?);
-        Ok(Workspace { tree, source, session, file_work, place })
+        Ok(Workspace { tree, source, session, file_work, place, engine: self.clone() })
     }
 }
 
@@ -207,12 +208,12 @@ impl Workspace {
         executable: Executable,
         content: Vec<u8>,
     ) -> Result<u64, WorkspaceError> {
-        self.work(move |tree| tree.write(&path, executable, &mut content.as_slice())).await
+        self.change(move |tree| tree.write(&path, executable, &mut content.as_slice())).await
     }
 
     /// Removes a file.
     pub async fn remove(&self, path: FilePath) -> Result<(), WorkspaceError> {
-        self.work(move |tree| tree.remove(&path)).await
+        self.change(move |tree| tree.remove(&path)).await
     }
 
     /// Removes a file, or a directory with everything in it. It is called off when nobody waits for it any
@@ -233,7 +234,9 @@ impl Workspace {
             drop(removal);
             removed
         });
-        removed.await
+        let removed = removed.await;
+        self.touch().await;
+        removed
     }
 
     /// Packs everything into a file without a name. Returns it with its size.
@@ -243,7 +246,26 @@ impl Workspace {
 
     /// Unpacks a bundle over what is there, or refuses all of it.
     pub async fn unpack(&self, bundle: Vec<u8>) -> Result<Unpacked, WorkspaceError> {
-        self.work(move |tree| tree.unpack(&bundle)).await
+        self.change(move |tree| tree.unpack(&bundle)).await
+    }
+
+    /// Does something that changes files, and has what became of it captured soon.
+    async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Tree) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, WorkspaceError> {
+        let changed = self.work(change).await;
+        // Also of a failure: it may have come in the middle.
+        self.touch().await;
+        changed
+    }
+
+    async fn touch(&self) {
+        // What cannot be noted now is captured with the next turn, or when the session comes to rest.
+        if let Err(error) = self.engine.touch(self.session).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(error, session.id = %self.session, "a change of files was not noted");
+        }
     }
 
     async fn work<T: Send + 'static>(

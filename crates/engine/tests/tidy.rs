@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("ash-snapshot", &[]),
     ("ash-bridge", &["ash-protocol", "ash-sandbox"]),
     ("ash-store", &["ash-core"]),
-    ("ash-engine", &["ash-core", "ash-protocol", "ash-store", "ash-sandbox"]),
+    ("ash-engine", &["ash-core", "ash-protocol", "ash-store", "ash-sandbox", "ash-snapshot"]),
     (
         "ash-server",
         &["ash-core", "ash-protocol", "ash-store", "ash-sandbox", "ash-snapshot", "ash-engine"],

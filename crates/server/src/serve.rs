@@ -129,6 +129,7 @@ impl Server {
         let policy = Policy {
             idle_timeout: config.idle_timeout_ms,
             evict_after: config.evict_after_ms,
+            persist_interval: config.persist_interval_ms,
             max_sandboxes: config.max_sandboxes,
             max_prewarmed: config.max_prewarmed,
             ..Policy::default()

@@ -11,6 +11,7 @@ use ash_core::id::{CredentialId, RunId, SessionId};
 use ash_core::json::Json;
 use ash_core::resume::Receipt;
 use ash_core::session::{Sandbox, State, Status};
+use ash_core::snapshot::Snapshot;
 use ash_store::StoredSession;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -263,9 +264,26 @@ pub(crate) fn session_view(stored: &StoredSession, isolation: &str) -> api::Sess
         turns: session.lineage().turns(),
         queued: u32::try_from(session.queued_runs().len()).unwrap_or(u32::MAX),
         expires_at: session.expires_at().map(api::rfc3339),
-        snapshot: None,
+        snapshot: session.persistence().last().map(snapshot_view),
+        snapshot_error: session.persistence().failed().map(|failed| api::SnapshotFailure {
+            message: failed.message.clone(),
+            attempts: failed.attempts,
+            at: api::rfc3339(failed.at),
+        }),
         cloud_seq: None,
         isolation: isolation.to_owned(),
+    }
+}
+
+pub(crate) fn snapshot_view(snapshot: &Snapshot) -> api::SessionSnapshot {
+    let Snapshot { captured, seq, turn, at, .. } = snapshot;
+    api::SessionSnapshot {
+        id: captured.id.as_uuid(),
+        seq: seq.get(),
+        turn: turn.get(),
+        at: api::rfc3339(*at),
+        files: captured.files,
+        bytes: captured.bytes,
     }
 }
 
@@ -324,8 +342,8 @@ pub(crate) fn receipt_of(receipt: &Receipt) -> api::ResumeReceipt {
         path: receipt.path.as_str().to_owned(),
         source: receipt.source.map(|source| source.as_str().to_owned()),
         workspace: receipt.workspace.as_str().to_owned(),
-        snapshot_id: None,
-        snapshot_seq: None,
+        snapshot_id: receipt.snapshot.map(|from| from.id.to_string()),
+        snapshot_seq: receipt.snapshot.map(|from| from.seq.get()),
         last_seq: receipt.last_seq.get(),
         files: counted(receipt.files),
         bytes: counted(receipt.bytes),

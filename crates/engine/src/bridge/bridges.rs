@@ -4,34 +4,37 @@
 //! (`files`): a host that starts over finds every live bridge by its locked spool.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ash_core::failure::{Death, Failure};
-use ash_core::id::{RunId, SessionId};
+use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{Incarnation, Owner, SpoolPosition};
+use ash_core::number::{Owner, SpoolPosition};
 use ash_core::resume::Found;
+use ash_core::snapshot::Captured;
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use async_trait::async_trait;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::connection::{ConnectError, Connection, Question};
 use super::files::{Files, Life};
-use super::options::{EgressGuard, HostOptions};
-use super::process::{Isolation, Process};
+use super::options::HostOptions;
+use super::persist::Captures;
+use super::process::Isolation;
 use super::pump::Pump;
 use super::report::Understanding;
+use super::state::{Link, State};
 use super::upkeep;
 use super::warm::Pool;
 use super::word::{done, failed, frame_of, start_failed, unexpected};
-use crate::host::{HostError, Reporter, SandboxHost, SandboxRef, Start, WarmId};
+use crate::archive::Archive;
+use crate::host::{
+    HostError, Persist, Reporter, SandboxHost, SandboxRef, StandStill, Start, WarmId,
+};
 use crate::places::WarmPlaces;
 use crate::signal::Signal;
 use crate::tasks::Tasks;
@@ -63,53 +66,12 @@ pub(super) struct Inner {
     pub(super) options: HostOptions,
     state: Mutex<State>,
     pub(super) tasks: Tasks,
+    pub(super) archive: Archive,
+    pub(super) captures: Captures,
     /// Another sandbox is listened to.
     pub(super) company: Arc<Signal<()>>,
     /// Those that wait for a session, where there are any.
     pub(super) warm: Option<Arc<Pool>>,
-}
-
-#[derive(Default)]
-pub(super) struct State {
-    links: BTreeMap<SandboxRef, Link>,
-    pub(super) children: BTreeMap<SandboxRef, ChildOfOurs>,
-    egress: BTreeMap<SandboxRef, EgressGuard>,
-    /// How strongly those are isolated that somebody asked about.
-    pub(super) isolation: BTreeMap<SandboxRef, Isolation>,
-    /// Those that are frozen, or about to be, because somebody wants it.
-    pub(super) frozen: BTreeSet<SandboxRef>,
-    /// Those that stand still for a moment while their files are counted.
-    pub(super) counted: BTreeSet<SandboxRef>,
-    /// Why those were ended that we ended.
-    pub(super) reasons: BTreeMap<SandboxRef, Death>,
-    /// Of each session, the incarnations that must not be started any more.
-    pub(super) stopped_through: BTreeMap<SessionId, Incarnation>,
-}
-
-impl State {
-    /// Whether somebody listens to a sandbox.
-    pub(super) fn is_connected(&self, sandbox: SandboxRef) -> bool {
-        self.links.contains_key(&sandbox)
-    }
-}
-
-/// A bridge that this process started.
-#[derive(Clone)]
-pub(super) struct ChildOfOurs {
-    pub(super) process: Option<Process>,
-    /// How it ended, once it has.
-    pub(super) death: watch::Receiver<Option<Death>>,
-    /// How many of its processes had been killed for their memory when it was last seen alive.
-    pub(super) ooms: Arc<AtomicU64>,
-}
-
-/// The way to a sandbox that is connected.
-#[derive(Clone)]
-struct Link {
-    questions: mpsc::Sender<Question>,
-    pump: AbortHandle,
-    /// Tells the pump to connect again.
-    lost: Arc<Notify>,
 }
 
 impl BridgeHost {
@@ -315,6 +277,14 @@ impl SandboxHost for BridgeHost {
         Err(failed("acknowledge reports", "it took nothing in time"))
     }
 
+    async fn persist(
+        &self,
+        persist: Persist<'_>,
+        still: StandStill,
+    ) -> Result<Option<Captured>, HostError> {
+        self.0.persist(persist, still).await
+    }
+
     async fn exec(
         &self,
         sandbox: SandboxRef,
@@ -342,6 +312,18 @@ impl SandboxHost for BridgeHost {
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError> {
         let found = self.0.files.workspace(session).try_exists();
         found.map_err(|error| failed("look for a workspace", error))
+    }
+
+    async fn has_snapshot(
+        &self,
+        tenant: &TenantId,
+        snapshot: SnapshotId,
+    ) -> Result<bool, HostError> {
+        let attempted = "look for a snapshot";
+        let (host, tenant) = (Arc::clone(&self.0), tenant.clone());
+        let found = tokio::task::spawn_blocking(move || host.archive.has(&tenant, snapshot)).await;
+        let found = found.map_err(|error| failed(attempted, error))?;
+        found.map_err(|error| failed(attempted, error))
     }
 
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {
@@ -384,7 +366,8 @@ impl SandboxHost for BridgeHost {
 impl Inner {
     fn new(files: Files, options: HostOptions, warm: Option<Arc<Pool>>) -> Self {
         let (state, company) = (Mutex::default(), Arc::default());
-        Self { files, options, state, tasks: Tasks::new(), company, warm }
+        let (archive, captures) = (Archive::new(&options.data), Captures::default());
+        Self { files, options, state, tasks: Tasks::new(), archive, captures, company, warm }
     }
 
     pub(super) async fn abandon(&self) {

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   data/sandboxes/<session>/workspace, home      what the agent sees and keeps
+//!   data/sandboxes/<session>/captured             what the last capture saw of it
 //!   data/run/<session>/<incarnation>.spool        what it reported; locked while it lives
 //!   data/run/<session>/<incarnation>.sock         where it listens
 //!   data/run/<session>/<incarnation>.log          what it had to say about itself
 //!   data/run/<session>/<incarnation>.fresh        its workspace was made for it
+//!   data/run/<session>/<incarnation>.restored     its workspace was brought back for it
 //!   data/run/<session>/<incarnation>.process      which process it is
 //!   data/warm/sandboxes, run                      the same, of those that wait for a session
 //! ```
@@ -30,6 +32,7 @@ use ash_protocol::{HEADING_BYTES, Heading};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 
+use crate::archive::Places;
 use crate::host::SandboxRef;
 
 /// The directory of a host.
@@ -102,6 +105,12 @@ impl Files {
         self.data.join("sandboxes").join(session.to_string()).join("home")
     }
 
+    /// The directories of a session, and where to remember what a capture saw of them.
+    pub(super) fn places(&self, session: SessionId) -> Places {
+        let captured = self.data.join("sandboxes").join(session.to_string()).join("captured");
+        Places { workspace: self.workspace(session), home: self.home(session), captured }
+    }
+
     /// Makes the directories that the files of a session are put into.
     pub(super) fn make_room(&self, session: SessionId) -> io::Result<()> {
         let files = self.data.join("sandboxes").join(session.to_string());
@@ -126,6 +135,11 @@ impl Files {
     /// Says that the workspace was made for this sandbox.
     pub(super) fn fresh_mark(&self, sandbox: SandboxRef) -> PathBuf {
         self.named(sandbox, "fresh")
+    }
+
+    /// Says that the workspace was brought back for this sandbox.
+    pub(super) fn restored_mark(&self, sandbox: SandboxRef) -> PathBuf {
+        self.named(sandbox, "restored")
     }
 
     /// Says which process a sandbox is.

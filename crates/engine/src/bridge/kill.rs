@@ -138,7 +138,7 @@ impl Inner {
         }
         // Held, so that nobody begins to freeze it in between.
         let state = self.state();
-        let is_meant = state.frozen.contains(&sandbox) || state.counted.contains(&sandbox);
+        let is_meant = state.frozen.contains(&sandbox) || state.held.contains_key(&sandbox);
         if is_meant || !state.is_connected(sandbox) {
             return Ok(false);
         }

@@ -20,16 +20,17 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::bridges::{ANSWER_TIMEOUT, ChildOfOurs, Inner, State};
+use super::bridges::{ANSWER_TIMEOUT, Inner};
 use super::connection::{ConnectError, Connection};
 use super::enclosure::{Opening, Sandboxing, end_of};
 use super::files::{Begin, Life, remove};
 use super::options::{Agent, Resources};
 use super::process::{Process, Started};
 use super::quota::DiskLimits;
+use super::state::{ChildOfOurs, State};
 use super::users::Users;
 use super::word::{death_by, done, failed, is_harmless, start_failed};
-use super::workspace;
+use super::workspace::{self, Known, Saved};
 use crate::host::{HostError, Reporter, SandboxRef, Start};
 
 /// How long to wait between two looks.
@@ -85,11 +86,15 @@ impl Inner {
     ) -> Result<(Found, Option<u32>), Failure> {
         let host = Arc::clone(self);
         let (transcript, completed_runs) = (start.transcript.cloned(), start.completed_runs);
-        // It reads as many files as the agent has made.
+        let (tenant, snapshot) = (start.record.tenant.clone(), start.snapshot.cloned());
+        self.captures.let_read(sandbox.session).await;
+        // It may write as many files as the agent has made.
         let prepared = tokio::task::spawn_blocking(move || {
-            let (seed, transcript) = (seed.as_deref(), transcript.as_ref());
+            let (archive, tenant) = (&host.archive, &tenant);
+            let saved = snapshot.as_ref().map(|snapshot| Saved { archive, tenant, snapshot });
+            let known = Known { transcript: transcript.as_ref(), completed_runs, saved };
             let whose = (host.users(), host.disk());
-            workspace::prepare(&host.files, sandbox, seed, transcript, completed_runs, whose)
+            workspace::prepare(&host.files, sandbox, seed.as_deref(), known, whose)
         });
         prepared.await.map_err(start_failed)?.map_err(start_failed)
     }

@@ -1,7 +1,7 @@
 //! The engine's side of the bridge: starting one, talking to it, and believing little of it.
 //!
 //! [`BridgeHost`] runs bridges. What is around them is an [`Enclosure`]: a sandbox, or nothing at all. The
-//! rest does not depend on that: `files` says who is alive, `workspace` what there is to work on,
+//! rest does not depend on that: `files` says who is alive, `workspace` what there is to work on, `persist` captures it,
 //! `connection` talks to one bridge, `warm` keeps some ready, `report` reads what it says, `leftover` reads what a dead one left
 //! behind.
 
@@ -15,10 +15,13 @@ mod kill;
 mod launch;
 mod leftover;
 mod options;
+mod persist;
 mod process;
 mod pump;
 mod quota;
 mod report;
+mod state;
+mod still;
 mod transcript;
 mod tree;
 mod upkeep;

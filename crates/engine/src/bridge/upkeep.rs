@@ -17,6 +17,7 @@ use super::bridges::Inner;
 use super::enclosure::name_of;
 use super::files::Life;
 use super::process::Started;
+use super::still::Still;
 use super::{disk, quota, tree};
 use crate::host::SandboxRef;
 
@@ -149,47 +150,13 @@ async fn count_one(host: Arc<Inner>, sandbox: SandboxRef, still: bool) -> Counte
     let counted = tokio::task::spawn_blocking(move || {
         counting.notice_ooms(sandbox);
         let needs_still = still && !counting.is_bounded_by_quota(sandbox);
-        let _held = needs_still.then(|| Still::hold(&counting, sandbox)).flatten();
+        let _held = needs_still.then(|| Still::hold(&counting, sandbox).ok().flatten()).flatten();
         counting.has_too_much(sandbox)
     });
     if let Ok(true) = counted.await {
         host.end_for(sandbox, Death::DiskFull).await;
     }
     Counted { sandbox, took: begun.elapsed(), still }
-}
-
-/// A sandbox that stands still until this is dropped; and longer, if somebody else wants it to.
-struct Still<'a> {
-    host: &'a Inner,
-    sandbox: SandboxRef,
-    cgroup: Cgroup,
-}
-
-impl<'a> Still<'a> {
-    /// Nothing, if only its bridge runs, which moves nothing; or if it cannot be held.
-    fn hold(host: &'a Inner, sandbox: SandboxRef) -> Option<Self> {
-        let cgroup = host.cgroup(sandbox).ok()?.filter(|cgroup| cgroup.abilities().freeze)?;
-        if cgroup.processes().ok()?.len() < 2 {
-            return None;
-        }
-        host.state().counted.insert(sandbox);
-        let held = Self { host, sandbox, cgroup };
-        held.cgroup.freeze().ok().map(|()| held)
-    }
-}
-
-impl Drop for Still<'_> {
-    fn drop(&mut self) {
-        let mut state = self.host.state();
-        state.counted.remove(&self.sandbox);
-        // The lock is held, so that nobody begins to freeze it in between.
-        if !state.frozen.contains(&self.sandbox)
-            && let Err(error) = self.cgroup.thaw()
-        {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, session.id = %self.sandbox.session, "a sandbox that was counted is frozen still");
-        }
-    }
 }
 
 impl Inner {

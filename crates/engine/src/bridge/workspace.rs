@@ -8,18 +8,24 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use ash_core::resume::{Found, Native, Source, Transcript, Workspace};
+use ash_core::id::TenantId;
+use ash_core::resume::{Found, FromSnapshot, Native, Source, Transcript, Workspace};
+use ash_core::snapshot::Snapshot;
 use rustix::fs::syncfs;
 
 use super::files::{Files, Life};
 use super::quota::DiskLimits;
 use super::transcript::{set_aside, verify};
 use super::users::{Users, give};
+use crate::archive::Archive;
 use crate::host::SandboxRef;
 
 /// How many files are counted at most: an agent must not be able to make its own start take for
 /// ever.
 const MAX_COUNTED: u64 = 1_000_000;
+
+/// How many names are counted in no time.
+const QUICKLY: u64 = 2_000;
 
 /// How many directories are remembered at most to be looked into.
 const MAX_WAITING: usize = 10_000;
@@ -30,12 +36,16 @@ pub(super) fn prepare(
     files: &Files,
     sandbox: SandboxRef,
     seed: Option<&Path>,
-    transcript: Option<&Transcript>,
-    completed_runs: u32,
+    known: Known<'_>,
     (users, disk): (Option<&Users>, Option<&DiskLimits>),
 ) -> io::Result<(Found, Option<u32>)> {
+    let Known { transcript, completed_runs, saved } = known;
     let session = sandbox.session;
     let _one_at_a_time = files.making(session);
+    let brought_back = match saved {
+        Some(saved) => saved.bring_back(files, sandbox)?,
+        None => None,
+    };
     files.make_directories(session)?;
     let home = files.home(session);
     // What is in use is not given to anybody else.
@@ -69,9 +79,73 @@ pub(super) fn prepare(
     if workspace == Workspace::Fresh {
         return Ok((Found { native, turns, ..Found::NOTHING }, user));
     }
-    let (count, bytes) = survey(&files.workspace(session));
-    let (workspace, source) = (Workspace::Kept, Source::Local);
-    Ok((Found { workspace, source, files: count, bytes, native, turns }, user))
+    let workspace = files.workspace(session);
+    let (count, bytes) = match saved {
+        // Of many, as many as there were when they were captured last: nobody waits for a count.
+        Some(Saved { snapshot: Snapshot { captured, .. }, .. }) => {
+            survey(&workspace, QUICKLY).unwrap_or((captured.files, captured.bytes))
+        }
+        None => survey(&workspace, MAX_COUNTED).unwrap_or((MAX_COUNTED, 0)),
+    };
+    let workspace = if brought_back.is_some() { Workspace::Restored } else { Workspace::Kept };
+    let found = Found {
+        workspace,
+        source: Source::Local,
+        snapshot: brought_back,
+        files: count,
+        bytes,
+        native,
+        turns,
+    };
+    Ok((found, user))
+}
+
+/// What is known of a session from before.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Known<'a> {
+    /// What the agent's own record of the conversation must begin with, if it has one.
+    pub(super) transcript: Option<&'a Transcript>,
+    /// How many runs it has completed.
+    pub(super) completed_runs: u32,
+    /// Its last snapshot.
+    pub(super) saved: Option<Saved<'a>>,
+}
+
+/// A snapshot of what a session worked on.
+#[derive(Clone, Copy)]
+pub(super) struct Saved<'a> {
+    pub(super) archive: &'a Archive,
+    pub(super) tenant: &'a TenantId,
+    pub(super) snapshot: &'a Snapshot,
+}
+
+impl Saved<'_> {
+    /// Brings back what is not there; says so also if it was done for this very sandbox before. What cannot be
+    /// brought back because it is lost is no reason to stop: the workspace is fresh then, and everybody is told.
+    fn bring_back(&self, files: &Files, sandbox: SandboxRef) -> io::Result<Option<FromSnapshot>> {
+        let places = files.places(sandbox.session);
+        let mark = files.restored_mark(sandbox);
+        let from =
+            FromSnapshot { id: self.snapshot.captured.id, seq: self.snapshot.seq, unverified: 0 };
+        let is_whole = places.workspace.try_exists()? && places.home.try_exists()?;
+        if is_whole || files.fresh_mark(sandbox).try_exists()? {
+            return Ok(mark.try_exists()?.then_some(from));
+        }
+        files.make_room(sandbox.session)?;
+        // Before anything is there, so that no crash makes it look like something that was kept.
+        OpenOptions::new().create(true).append(true).mode(0o600).open(&mark)?;
+        match self.archive.bring_back(self.tenant, from.id, &places) {
+            Ok(()) => Ok(Some(from)),
+            Err(error) if error.is_lost() => {
+                let session = sandbox.session;
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, session.id = %session, "the snapshot of session {session} is lost");
+                fs::remove_file(&mark)?;
+                Ok(None)
+            }
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
 }
 
 /// Makes a workspace, unless there is one. One that was made for this very sandbox is fresh, also
@@ -148,8 +222,8 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// How many files are below a directory, and how large they are together. What cannot be read is
-/// passed over; links are not followed.
-fn survey(root: &Path) -> (u64, u64) {
+/// passed over; links are not followed. Nothing, if there are more than so many names.
+fn survey(root: &Path, most: u64) -> Option<(u64, u64)> {
     let (mut count, mut bytes, mut looked) = (0_u64, 0_u64, 0_u64);
     let mut rest = vec![root.to_owned()];
     while let Some(directory) = rest.pop() {
@@ -157,8 +231,8 @@ fn survey(root: &Path) -> (u64, u64) {
         for entry in entries.flatten() {
             let Ok(found) = entry.metadata() else { continue };
             looked += 1;
-            if looked >= MAX_COUNTED {
-                return (count, bytes);
+            if looked >= most {
+                return None;
             }
             if found.is_dir() && rest.len() < MAX_WAITING {
                 rest.push(entry.path());
@@ -169,7 +243,7 @@ fn survey(root: &Path) -> (u64, u64) {
             }
         }
     }
-    (count, bytes)
+    Some((count, bytes))
 }
 
 fn directory(path: &Path) -> io::Result<()> {
@@ -200,7 +274,8 @@ mod test {
         seed: Option<&Path>,
         transcript: Option<&Transcript>,
     ) -> io::Result<Found> {
-        prepare(files, sandbox, seed, transcript, 0, (None, None)).map(|(found, _)| found)
+        let known = Known { transcript, ..Known::default() };
+        prepare(files, sandbox, seed, known, (None, None)).map(|(found, _)| found)
     }
 
     fn seed(root: &Path) -> std::path::PathBuf {

@@ -444,6 +444,7 @@ fn size_of_reports(fact: &Fact) -> usize {
         | Fact::SandboxUnreachable { .. }
         | Fact::SandboxFrozen { .. }
         | Fact::SandboxThawed { .. }
+        | Fact::Persisted { .. }
         | Fact::TimePassed
         | Fact::DriverPanicked { .. } => 0,
     }

@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ash_core::failure::Death;
-use ash_core::id::{RunId, SessionId};
+use ash_core::id::{RunId, SessionId, SnapshotId};
 use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::session::{Effect, Fact, Session};
+use ash_core::snapshot::PersistOutcome;
 use ash_store::SessionRecord;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::host::{HostError, Reporter, SandboxRef, Start};
+use crate::host::{HostError, Persist, Reporter, SandboxRef, StandStill, Start};
 use crate::registry::{FactSender, Told};
 use crate::shared::{Link, Shared};
 use crate::signal::Signal;
@@ -33,6 +34,9 @@ const LANE_CAPACITY: usize = 64;
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 const ATTACH_ATTEMPT: Duration = Duration::from_secs(3);
 const ATTACH_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a lane waits at most for a sandbox that stands still.
+const LONGEST_STAND_STILL: Duration = Duration::from_secs(2);
 
 pub(super) struct Hands {
     shared: Arc<Shared>,
@@ -51,8 +55,15 @@ pub(super) struct Hands {
 /// Does what is to be done with one sandbox, in order.
 struct Lane {
     incarnation: Incarnation,
-    effects: mpsc::Sender<(Effect, Link)>,
+    errands: mpsc::Sender<Errand>,
     task: AbortHandle,
+}
+
+/// What a lane does next.
+enum Errand {
+    Do(Effect, Link),
+    /// Nothing, until a sandbox that stands still moves again.
+    Wait(oneshot::Receiver<()>),
 }
 
 impl Drop for Lane {
@@ -128,6 +139,10 @@ impl Hands {
                 Effect::StartSandbox { incarnation, .. } | Effect::Thaw { incarnation, .. } => {
                     self.connect(record, incarnation, effect);
                 }
+                Effect::Persist { incarnation, number, unless_like, only_if_busy } => {
+                    let sandbox = SandboxRef { session: self.session, incarnation };
+                    self.persist(record, sandbox, number, (unless_like, only_if_busy));
+                }
                 Effect::Freeze { incarnation, .. }
                 | Effect::Deliver { incarnation, .. }
                 | Effect::Interrupt { incarnation, .. }
@@ -155,16 +170,49 @@ impl Hands {
     ) {
         let session = self.session;
         let lane = self.lane(record, incarnation);
-        let crowded = lane.effects.capacity() < LANE_CAPACITY / 2;
+        let crowded = lane.errands.capacity() < LANE_CAPACITY / 2;
         if crowded && matches!(effect, Effect::Acknowledge { .. }) {
             return; // The next one says the same and more.
         }
-        if let Err(error) = lane.effects.try_send((effect, link)) {
+        if let Err(error) = lane.errands.try_send(Errand::Do(effect, link)) {
             tracing::warn!(
                 session.id = %session,
                 "the sandbox of session {session} is too slow, dropped: {error}",
             );
         }
+    }
+
+    /// Has something captured. It goes on whatever becomes of the lane; the lane waits until everything moves
+    /// again, so that the next prompt changes nothing of it.
+    fn persist(
+        &mut self,
+        record: &SessionRecord,
+        sandbox: SandboxRef,
+        number: u64,
+        (unless_like, only_if_busy): (Option<SnapshotId>, bool),
+    ) {
+        let (still, moves) = StandStill::new();
+        if let Some(lane) =
+            self.lane.as_ref().filter(|lane| lane.incarnation == sandbox.incarnation)
+        {
+            // A lane that is full has other worries.
+            let _full = lane.errands.try_send(Errand::Wait(moves));
+        }
+        let (shared, outcomes) = (Arc::clone(&self.shared), self.outcomes.clone());
+        let tenant = record.tenant.clone();
+        self.shared.tasks.spawn(async move {
+            let persist = Persist { sandbox, tenant: &tenant, unless_like, only_if_busy };
+            let outcome = match shared.host.persist(persist, still).await {
+                Ok(Some(captured)) => PersistOutcome::Captured(captured),
+                Ok(None) => PersistOutcome::Unchanged,
+                Err(error) => {
+                    warn(sandbox, &error);
+                    PersistOutcome::Failed { message: error.to_string() }
+                }
+            };
+            shared.counts.persisted(&outcome);
+            let _driver_gone = outcomes.send(Fact::Persisted { number, outcome }.into()).await;
+        });
     }
 
     fn stop(&mut self, incarnation: Incarnation) {
@@ -194,7 +242,7 @@ impl Hands {
         let lane = match self.lane.take() {
             Some(lane) if lane.incarnation == incarnation => lane,
             Some(_) | None => {
-                let (effects, queue) = mpsc::channel(LANE_CAPACITY);
+                let (errands, queue) = mpsc::channel(LANE_CAPACITY);
                 let worker = Worker {
                     shared: Arc::clone(&self.shared),
                     facts: self.facts.clone(),
@@ -204,7 +252,7 @@ impl Hands {
                     told_to_stop: Arc::clone(&self.told_to_stop),
                 };
                 let task = self.shared.tasks.spawn(worker.work(queue));
-                Lane { incarnation, effects, task }
+                Lane { incarnation, errands, task }
             }
         };
         self.lane.insert(lane)
@@ -241,9 +289,14 @@ struct Worker {
 }
 
 impl Worker {
-    async fn work(self, mut queue: mpsc::Receiver<(Effect, Link)>) {
-        while let Some((effect, link)) = queue.recv().await {
-            self.perform(effect, link).await;
+    async fn work(self, mut queue: mpsc::Receiver<Errand>) {
+        while let Some(errand) = queue.recv().await {
+            match errand {
+                Errand::Do(effect, link) => self.perform(effect, link).await,
+                Errand::Wait(moves) => {
+                    let _moves_or_late = tokio::time::timeout(LONGEST_STAND_STILL, moves).await;
+                }
+            }
         }
     }
 
@@ -251,9 +304,9 @@ impl Worker {
         let host = &self.shared.host;
         let sandbox = self.sandbox;
         let done = match effect {
-            Effect::StartSandbox { incarnation, transcript, completed_runs } => {
-                let transcript = transcript.as_ref();
-                let start = Start { record: &self.record, transcript, completed_runs };
+            Effect::StartSandbox { incarnation, transcript, completed_runs, snapshot } => {
+                let (transcript, snapshot) = (transcript.as_ref(), snapshot.as_ref());
+                let start = Start { record: &self.record, transcript, completed_runs, snapshot };
                 return self.start(incarnation, start, link).await;
             }
             Effect::Attach { incarnation, after } => {
@@ -266,7 +319,7 @@ impl Worker {
             Effect::Deliver { run, .. } => self.deliver(run).await,
             Effect::Interrupt { run, .. } => host.interrupt(sandbox, run).await,
             Effect::Acknowledge { through, .. } => host.acknowledge(sandbox, through).await,
-            Effect::StopSandbox { .. } => Ok(()), // Never in a lane.
+            Effect::StopSandbox { .. } | Effect::Persist { .. } => Ok(()), // Never in a lane.
         };
         if let Err(error) = done {
             self.complain(&error);

@@ -12,17 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ash_core::failure::{Death, Failure, FailureCode};
-use ash_core::id::{RunId, SessionId};
+use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{Incarnation, SpoolPosition};
 use ash_core::resume::{Found, Native, Source, Workspace};
 use ash_core::session::{NumberedReport, Report};
+use ash_core::snapshot::Captured;
+use ash_core::time::Timestamp;
 use ash_protocol::{ExecEnd, ExecRequest, ExecResult};
 use async_trait::async_trait;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{Dice, Gate};
-use crate::host::{HostError, Reporter, SandboxHost, SandboxRef, Start};
+use crate::host::{HostError, Persist, Reporter, SandboxHost, SandboxRef, StandStill, Start};
 use crate::signal::Signal;
 
 /// How a [`FakeHost`] misbehaves: chances per thousand, and how slow it is at most.
@@ -71,6 +73,7 @@ pub(super) struct State {
     pub(super) begun: BTreeSet<RunId>,
     pub(super) broken_promises: Vec<String>,
     connections: u64,
+    captures: u64,
     /// How many sandboxes may be alive at once.
     most: Option<usize>,
 }
@@ -275,6 +278,16 @@ impl SandboxHost for FakeHost {
         .await
     }
 
+    async fn persist(
+        &self,
+        persist: Persist<'_>,
+        still: StandStill,
+    ) -> Result<Option<Captured>, HostError> {
+        let captured = self.call("persist", || self.0.capture(persist)).await;
+        still.is_over();
+        captured
+    }
+
     /// Says the command back. However the host hangs, a command takes no longer than it may.
     async fn exec(
         &self,
@@ -306,6 +319,14 @@ impl SandboxHost for FakeHost {
 
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError> {
         self.call("look", || self.0.state().workspaces.contains_key(&session)).await
+    }
+
+    async fn has_snapshot(
+        &self,
+        _tenant: &TenantId,
+        _snapshot: SnapshotId,
+    ) -> Result<bool, HostError> {
+        self.call("look", || false).await
     }
 
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {
@@ -374,6 +395,24 @@ impl World {
         Ok(())
     }
 
+    /// What is captured is a number.
+    fn capture(&self, persist: Persist<'_>) -> Option<Captured> {
+        let mut state = self.state();
+        state.captures += 1;
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&state.captures.to_be_bytes());
+        let id = SnapshotId::from_parts(Timestamp::from_millis(1), random);
+        let is_there = state.workspaces.contains_key(&persist.sandbox.session);
+        is_there.then_some(Captured {
+            id,
+            files: 1,
+            bytes: 1,
+            new_bytes: 0,
+            unfrozen: 0,
+            unstable: 0,
+        })
+    }
+
     fn found(&self, name: SandboxRef, completed_runs: u32) -> Found {
         let made_for = *self.state().workspaces.entry(name.session).or_insert(name.incarnation);
         let (fresh, turns) = (made_for == name.incarnation, completed_runs);
@@ -383,6 +422,7 @@ impl World {
             (_, false) => Found {
                 workspace: Workspace::Kept,
                 source: Source::Local,
+                snapshot: None,
                 files: 1,
                 bytes: 1,
                 native: if turns == 0 { Native::None } else { Native::Intact },

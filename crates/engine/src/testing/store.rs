@@ -4,15 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ash_core::id::{AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId};
+use ash_core::id::{
+    AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, SnapshotId, TenantId,
+};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use ash_store::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
-    OutboxTask, PageRequest, Receipt, ReceiptKey, Result, RunRecord, SessionFilter, SessionRecord,
-    Store, StoreError, StoredSession, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    OutboxTask, PageRequest, Places, Receipt, ReceiptKey, Result, RunRecord, SessionFilter,
+    SessionRecord, Store, StoreError, StoredSession, StoredSnapshot, Tenant, UsageFilter,
+    UsageRecord, UsageTotals,
 };
 use async_trait::async_trait;
 
@@ -160,6 +163,10 @@ through_the_line! {
     fn prompt(session: SessionId, run: RunId) -> Json;
     fn usage(tenant: &TenantId, filter: &UsageFilter) -> UsageTotals;
     fn usage_records(tenant: &TenantId, filter: &UsageFilter, limit: u32) -> Vec<UsageRecord>;
+    fn snapshots(session: SessionId, limit: u32) -> Vec<StoredSnapshot>;
+    fn snapshot(session: SessionId, id: SnapshotId) -> StoredSnapshot;
+    fn place_snapshot(session: SessionId, id: SnapshotId, places: Places) -> ();
+    fn forget_snapshot(session: SessionId, id: SnapshotId) -> ();
     fn receipt(key: &ReceiptKey) -> Option<Receipt>;
     fn purge_receipts(before: Timestamp) -> u64;
     fn claim_outbox(topic: &str, now: Timestamp, leased_until: Timestamp, limit: u32)

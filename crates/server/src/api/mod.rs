@@ -38,7 +38,7 @@ pub use problem::Problem;
 pub use run::{Run, RunBody, RunError, Runs, Usage};
 pub use session::{
     Activity, ConversationReceipt, CreateSession, McpServer, PermissionMode, ResumeReceipt,
-    ResumeSession, Resumed, Session, SessionBody, SessionError, SessionStatus, Sessions,
-    UpdateConfig,
+    ResumeSession, Resumed, Session, SessionBody, SessionError, SessionSnapshot, SessionStatus,
+    Sessions, SnapshotFailure, UpdateConfig,
 };
 pub use time::{from_rfc3339, rfc3339};

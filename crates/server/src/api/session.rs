@@ -111,14 +111,49 @@ pub struct Session {
     /// When it ends by itself.
     #[schema(required, format = DateTime)]
     pub expires_at: Option<String>,
-    /// The last snapshot of its workspace.
+    /// The last snapshot of its files.
     #[schema(required)]
-    pub snapshot: Option<Value>,
+    pub snapshot: Option<SessionSnapshot>,
+    /// What went wrong with the last capture of its files, until one succeeds.
+    #[schema(required)]
+    pub snapshot_error: Option<SnapshotFailure>,
     /// The last entry that is in the cloud.
     #[schema(required)]
     pub cloud_seq: Option<u64>,
     /// What keeps its sandbox from the rest of the machine, or would keep the one that it gets.
     pub isolation: String,
+}
+
+/// A snapshot of what a session works on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionSnapshot {
+    /// Its id.
+    pub id: Uuid,
+    /// The last entry of the log when it was made.
+    pub seq: u64,
+    /// The turn that the conversation was at.
+    pub turn: u32,
+    /// When it was made.
+    #[schema(format = DateTime)]
+    pub at: String,
+    /// How many files the workspace had.
+    pub files: u64,
+    /// How large they were together.
+    pub bytes: u64,
+}
+
+/// Why files were not captured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotFailure {
+    /// What went wrong.
+    pub message: String,
+    /// How often it was tried since it last succeeded.
+    pub attempts: u32,
+    /// When it was tried last.
+    #[schema(format = DateTime)]
+    pub at: String,
 }
 
 /// One session.

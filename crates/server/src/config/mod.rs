@@ -112,7 +112,7 @@ settings! {
     /// The address of an S3 service that is not Amazon's
     s3_endpoint: Option<HttpUrl> = "ASH_S3_ENDPOINT" default "", Later("snapshots");
     /// How often a running session is persisted
-    persist_interval_ms: Duration = "ASH_PERSIST_INTERVAL_MS" default "300000", Later("snapshots");
+    persist_interval_ms: Duration = "ASH_PERSIST_INTERVAL_MS" default "300000", Now;
     /// How many snapshots of a session are kept; `off` keeps all
     snapshot_keep: Option<NonZeroU32> = "ASH_SNAPSHOT_KEEP" default "off", Later("snapshots");
     /// How long a stop waits for its snapshot to be in the cloud

@@ -56,12 +56,14 @@ async fn a_conversation_that_was_tampered_with_is_told_as_lost() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_is_gone_is_made_anew_and_that_is_told() {
+async fn a_workspace_that_is_gone_with_its_snapshots_is_made_anew_and_that_is_told() {
     let world = World::start().await;
     let session = world.session().await;
     world.say(session, WRITE).await;
     world.engine.stop(&tenant(), session).await.unwrap();
+    world.captured(session).await;
     std::fs::remove_dir_all(world.host.workspace(session)).unwrap();
+    std::fs::remove_dir_all(world.dir.join("data/snapshots")).unwrap();
     let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
     let receipt = back.receipt.unwrap();
     assert_eq!((receipt.workspace, receipt.source), (Workspace::Fresh, Some(Source::Fresh)));

@@ -18,6 +18,7 @@ mod kills;
 mod manners;
 #[path = "../../../snapshot/tests/it/moto.rs"]
 mod moto;
+mod persisting;
 mod prewarmed;
 mod protocol;
 mod record;

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use ash_core::entry::Entry;
 use ash_core::id::{AgentId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
+use ash_core::number::Seq;
 use ash_core::policy::Policy;
 use ash_core::run::RunStatus;
 use ash_core::session::{IfBusy, LogEntry, Wake};
+use ash_core::snapshot::Snapshot;
 use ash_core::time::Clock as _;
 use ash_engine::bridge::{
     Agent, BridgeHost, Cgroup, Enclosure, HostOptions, Resources, Sandboxing, Users,
@@ -114,6 +116,27 @@ impl World {
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.engine.pool().await.unwrap().prewarmed != u64::from(count) {
             assert!(Instant::now() < deadline, "never: {count} sandboxes wait");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until everything of a session that was to be captured is; returns its last snapshot.
+    pub(crate) async fn captured(&self, session: SessionId) -> Snapshot {
+        self.captured_after(session, Seq::ZERO).await
+    }
+
+    /// The same, if it is of a later moment.
+    pub(crate) async fn captured_after(&self, session: SessionId, after: Seq) -> Snapshot {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let stored = self.engine.store().session(&tenant(), session).await.unwrap();
+            let persistence = stored.session.persistence();
+            if persistence.is_settled()
+                && let Some(last) = persistence.last().filter(|last| last.seq > after)
+            {
+                return last.clone();
+            }
+            assert!(Instant::now() < deadline, "never captured: {persistence:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -34,7 +34,7 @@ use super::bridges::Inner;
 use super::connection::Connection;
 use super::options::Resources;
 use super::word::{failed, start_failed};
-use super::workspace;
+use super::workspace::{self, Known};
 use crate::clock::SystemClock;
 use crate::host::{HostError, SandboxRef, WarmId};
 use crate::ids::IdSource;
@@ -303,7 +303,7 @@ impl Pool {
         let host = Arc::clone(&self.nursery);
         let prepared = tokio::task::spawn_blocking(move || {
             let whose = (host.users(), host.disk());
-            workspace::prepare(&host.files, sandbox, None, None, 0, whose)
+            workspace::prepare(&host.files, sandbox, None, Known::default(), whose)
         });
         let (_, user) = prepared.await.map_err(start_failed)?.map_err(start_failed)?;
         // What its files may take is the session's: it is written down when there is one.

@@ -248,6 +248,9 @@ impl World {
 
 fn policy(places: u32) -> Policy {
     Policy {
+        persist_interval: Duration::from_secs(90),
+        persist_debounce: Duration::from_secs(2),
+        persist_timeout: Duration::from_secs(40),
         start_timeout: Duration::from_secs(20),
         stop_timeout: Duration::from_secs(3),
         freeze_timeout: Duration::from_secs(4),

@@ -36,6 +36,7 @@ fn receipt() -> Receipt {
         path: ResumePath::Cold,
         source: Some(Source::Local),
         workspace: Workspace::Kept,
+        snapshot: None,
         last_seq: Seq::new(7),
         files: 1,
         bytes: 2,

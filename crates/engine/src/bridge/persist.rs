@@ -1,0 +1,182 @@
+//! Capturing what a session's agent works on.
+//!
+//! A sandbox that is alive stands still while its files are looked at and what changed is read, for a quarter of a
+//! second at the most. One that is paused stands still anyway. Where there is none, nothing moves; if one is started
+//! meanwhile, its start waits as long as a freeze would take.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ash_core::id::SessionId;
+use ash_core::snapshot::Captured;
+use ash_snapshot::{Freeze, Took};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::time::timeout;
+
+use super::bridges::Inner;
+use super::files::Life;
+use super::still::Still;
+use super::word::failed;
+use crate::host::{HostError, Persist, SandboxRef, StandStill};
+use crate::signal::Signal;
+
+/// How many captures go on at once: they share processors and disk with the agents.
+const AT_ONCE: usize = 2;
+
+/// How long a start waits for a capture of what it is started for.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+const PERSIST: &str = "capture a workspace";
+
+/// The captures that go on.
+pub(super) struct Captures {
+    places: Semaphore,
+    /// Held by the capture of a session: there is one at a time.
+    turns: [AsyncMutex<()>; 64],
+    /// Sessions whose files are being read though nothing runs that could be held.
+    reading: Arc<Signal<BTreeSet<SessionId>>>,
+}
+
+impl Default for Captures {
+    fn default() -> Self {
+        Self {
+            places: Semaphore::new(AT_ONCE),
+            turns: std::array::from_fn(|_| AsyncMutex::default()),
+            reading: Arc::default(),
+        }
+    }
+}
+
+impl Captures {
+    fn turn(&self, session: SessionId) -> &AsyncMutex<()> {
+        let last = session.as_uuid().as_bytes()[15];
+        &self.turns[usize::from(last) % self.turns.len()]
+    }
+
+    /// Waits until the files of a session are not being read; but not for long.
+    pub(super) async fn let_read(&self, session: SessionId) {
+        let mut watched = self.reading.watch();
+        let read = watched.wait_for(|reading| !reading.contains(&session));
+        let _read_or_late = timeout(PATIENCE, read).await;
+    }
+}
+
+/// Says that the files of a session are being read, until it is dropped.
+struct Reading(Arc<Signal<BTreeSet<SessionId>>>, SessionId);
+
+impl Reading {
+    fn begin(captures: &Captures, session: SessionId) -> Self {
+        captures.reading.change(|reading| {
+            reading.insert(session);
+        });
+        Self(Arc::clone(&captures.reading), session)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.change(|reading| {
+            reading.remove(&self.1);
+        });
+    }
+}
+
+/// Holds a sandbox for a capture.
+struct Holding {
+    host: Arc<Inner>,
+    sandbox: SandboxRef,
+    held: Mutex<Option<Still>>,
+    still: Mutex<Option<StandStill>>,
+}
+
+impl Freeze for Holding {
+    fn freeze(&self) -> io::Result<()> {
+        // One that died meanwhile does not move.
+        if !matches!(self.host.files.life(self.sandbox)?, Life::Alive(_)) {
+            return Ok(());
+        }
+        let held = Still::hold_all(&self.host, self.sandbox).map_err(io::Error::other);
+        match held {
+            Ok(held) => {
+                *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+                Ok(())
+            }
+            Err(_) if !matches!(self.host.files.life(self.sandbox)?, Life::Alive(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn thaw(&self) -> io::Result<()> {
+        drop(self.held.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let still = self.still.lock().unwrap_or_else(PoisonError::into_inner).take();
+        still.into_iter().for_each(StandStill::is_over);
+        Ok(())
+    }
+}
+
+impl Inner {
+    pub(super) async fn persist(
+        self: &Arc<Self>,
+        persist: Persist<'_>,
+        still: StandStill,
+    ) -> Result<Option<Captured>, HostError> {
+        let told = |error: io::Error| failed(PERSIST, error);
+        let Persist { sandbox, tenant, unless_like, only_if_busy } = persist;
+        let session = sandbox.session;
+        let _turn = self.captures.turn(session).lock().await;
+        let _place =
+            self.captures.places.acquire().await.map_err(|error| failed(PERSIST, error))?;
+        let is_alive = matches!(self.files.life(sandbox).map_err(told)?, Life::Alive(_));
+        let places = self.files.places(session);
+        if !places.workspace.try_exists().map_err(told)?
+            || (is_alive && only_if_busy && self.is_alone(sandbox))
+        {
+            return Ok(None);
+        }
+        let (host, tenant) = (Arc::clone(self), tenant.clone());
+        let captured = tokio::task::spawn_blocking(move || {
+            let reading = (!is_alive).then(|| Reading::begin(&host.captures, session));
+            let holding = is_alive.then(|| Holding {
+                host: Arc::clone(&host),
+                sandbox,
+                held: Mutex::default(),
+                still: Mutex::new(Some(still)),
+            });
+            let freeze = holding.as_ref().map(|holding| holding as &dyn Freeze);
+            let captured = host.archive.capture((&tenant, session), &places, unless_like, freeze);
+            drop(reading);
+            captured
+        });
+        let captured = captured.await.map_err(|error| failed(PERSIST, error))?;
+        let captured = captured.map_err(|error| failed(PERSIST, error))?;
+        Ok(captured.map(|(captured, took)| {
+            count(&took);
+            captured
+        }))
+    }
+
+    /// Whether nothing but its bridge runs in a sandbox, as far as can be seen.
+    fn is_alone(&self, sandbox: SandboxRef) -> bool {
+        let cgroup = self.cgroup(sandbox).ok().flatten();
+        cgroup.and_then(|cgroup| cgroup.processes().ok()).is_some_and(|all| all.len() < 2)
+    }
+}
+
+/// Says where the time of a capture went.
+fn count(took: &Took) {
+    let Took { scan, read, frozen, look, store, trees, sync, .. } = *took;
+    let steps = [
+        ("scan", scan),
+        ("read", read),
+        ("frozen", frozen),
+        ("look", look),
+        ("store", store),
+        ("trees", trees),
+        ("sync", sync),
+    ];
+    for (step, took) in steps {
+        metrics::histogram!("ash_snapshot_seconds", "step" => step).record(took);
+    }
+}

@@ -1,0 +1,59 @@
+//! What a host remembers of its sandboxes while it lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use ash_core::failure::Death;
+use ash_core::id::SessionId;
+use ash_core::number::Incarnation;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::AbortHandle;
+
+use super::connection::Question;
+use super::options::EgressGuard;
+use super::process::{Isolation, Process};
+use crate::host::SandboxRef;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) links: BTreeMap<SandboxRef, Link>,
+    pub(super) children: BTreeMap<SandboxRef, ChildOfOurs>,
+    pub(super) egress: BTreeMap<SandboxRef, EgressGuard>,
+    /// How strongly those are isolated that somebody asked about.
+    pub(super) isolation: BTreeMap<SandboxRef, Isolation>,
+    /// Those that are frozen, or about to be, because somebody wants it.
+    pub(super) frozen: BTreeSet<SandboxRef>,
+    /// Those that stand still for a moment while their files are counted or captured, and for how many.
+    pub(super) held: BTreeMap<SandboxRef, u32>,
+    /// Why those were ended that we ended.
+    pub(super) reasons: BTreeMap<SandboxRef, Death>,
+    /// Of each session, the incarnations that must not be started any more.
+    pub(super) stopped_through: BTreeMap<SessionId, Incarnation>,
+}
+
+impl State {
+    /// Whether somebody listens to a sandbox.
+    pub(super) fn is_connected(&self, sandbox: SandboxRef) -> bool {
+        self.links.contains_key(&sandbox)
+    }
+}
+
+/// A bridge that this process started.
+#[derive(Clone)]
+pub(super) struct ChildOfOurs {
+    pub(super) process: Option<Process>,
+    /// How it ended, once it has.
+    pub(super) death: watch::Receiver<Option<Death>>,
+    /// How many of its processes had been killed for their memory when it was last seen alive.
+    pub(super) ooms: Arc<AtomicU64>,
+}
+
+/// The way to a sandbox that is connected.
+#[derive(Clone)]
+pub(super) struct Link {
+    pub(super) questions: mpsc::Sender<Question>,
+    pub(super) pump: AbortHandle,
+    /// Tells the pump to connect again.
+    pub(super) lost: Arc<Notify>,
+}

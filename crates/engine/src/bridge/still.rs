@@ -1,0 +1,109 @@
+//! A sandbox that stands still for a moment, because its files are counted or captured.
+//!
+//! Several may want that at once, and somebody may want it frozen for longer. It goes on when the last of them
+//! has had enough. If the server dies meanwhile, whoever attaches to the sandbox thaws it, and until then a guard
+//! does: see [`Guard`](super::guard).
+
+use std::sync::Arc;
+
+use ash_sandbox::Cgroup;
+
+use super::bridges::Inner;
+use super::process::Process;
+use super::tree;
+use super::word::failed;
+use crate::host::{HostError, SandboxRef};
+
+/// A sandbox that stands still until this is dropped; and longer, if somebody else wants it to.
+pub(super) struct Still {
+    host: Arc<Inner>,
+    sandbox: SandboxRef,
+    freezer: Freezer,
+}
+
+/// What keeps a sandbox from moving.
+enum Freezer {
+    Cgroup(Cgroup),
+    /// Each of its processes is stopped.
+    Signals(Process),
+}
+
+impl Freezer {
+    fn freeze(&self) -> std::io::Result<()> {
+        match self {
+            Self::Cgroup(cgroup) => cgroup.freeze(),
+            Self::Signals(bridge) if tree::stop_tree(*bridge) => Ok(()),
+            Self::Signals(_) => Err(std::io::Error::other("something in it does not stand still")),
+        }
+    }
+
+    fn thaw(&self) -> std::io::Result<()> {
+        match self {
+            Self::Cgroup(cgroup) => cgroup.thaw(),
+            Self::Signals(bridge) => {
+                tree::wake_tree(*bridge);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Still {
+    /// Holds a sandbox with its cgroup, if it has one that can. Nothing, if only its bridge runs, which moves nothing.
+    pub(super) fn hold(host: &Arc<Inner>, sandbox: SandboxRef) -> Result<Option<Self>, HostError> {
+        let attempted = "hold a sandbox";
+        let cgroup = host.cgroup(sandbox).map_err(|error| failed(attempted, error))?;
+        let Some(cgroup) = cgroup.filter(|cgroup| cgroup.abilities().freeze) else {
+            return Ok(None);
+        };
+        let processes = cgroup.processes().map_err(|error| failed(attempted, error))?;
+        if processes.len() < 2 {
+            return Ok(None);
+        }
+        Self::with(host, sandbox, Freezer::Cgroup(cgroup)).map(Some)
+    }
+
+    /// Holds a sandbox that is alive, bridge and all, in whatever way it can be held.
+    pub(super) fn hold_all(host: &Arc<Inner>, sandbox: SandboxRef) -> Result<Self, HostError> {
+        let attempted = "hold a sandbox";
+        let cgroup = host.cgroup(sandbox).map_err(|error| failed(attempted, error))?;
+        let freezer = match cgroup.filter(|cgroup| cgroup.abilities().freeze) {
+            Some(cgroup) => Freezer::Cgroup(cgroup),
+            None => Freezer::Signals(host.live_bridge(sandbox, attempted)?),
+        };
+        Self::with(host, sandbox, freezer)
+    }
+
+    fn with(host: &Arc<Inner>, sandbox: SandboxRef, freezer: Freezer) -> Result<Self, HostError> {
+        *host.state().held.entry(sandbox).or_default() += 1;
+        let held = Self { host: Arc::clone(host), sandbox, freezer };
+        // If it fails it is let go, by the drop of it.
+        held.freezer.freeze().map_err(|error| failed("hold a sandbox", error))?;
+        Ok(held)
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        let mut state = self.host.state();
+        let is_last = match state.held.get_mut(&self.sandbox) {
+            Some(others) if *others > 1 => {
+                *others -= 1;
+                false
+            }
+            Some(_) | None => {
+                state.held.remove(&self.sandbox);
+                true
+            }
+        };
+        // The lock is held, so that nobody begins to freeze it in between.
+        if is_last
+            && !state.frozen.contains(&self.sandbox)
+            && let Err(error) = self.freezer.thaw()
+        {
+            // It is thawed again within seconds, unless it is gone.
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(error, session.id = %self.sandbox.session, "a sandbox that was held may be frozen still");
+        }
+    }
+}
