@@ -14,6 +14,7 @@ mod problem;
 mod run;
 pub(crate) mod schema;
 mod session;
+mod snapshot;
 mod time;
 
 pub use account::{
@@ -37,8 +38,9 @@ pub(crate) use object::Object;
 pub use problem::Problem;
 pub use run::{Run, RunBody, RunError, Runs, Usage};
 pub use session::{
-    Activity, ConversationReceipt, CreateSession, McpServer, PermissionMode, ResumeReceipt,
-    ResumeSession, Resumed, Session, SessionBody, SessionError, SessionSnapshot, SessionStatus,
-    Sessions, SnapshotFailure, UpdateConfig,
+    Activity, ConversationReceipt, CreateSession, McpServer, PauseSession, PermissionMode,
+    ResumeReceipt, ResumeSession, Resumed, Session, SessionBody, SessionError, SessionStatus,
+    Sessions, UpdateConfig, WhenRunning,
 };
+pub use snapshot::{SessionSnapshot, Snapshot, SnapshotFailure, SnapshotLocation, Snapshots};
 pub use time::{from_rfc3339, rfc3339};

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::object;
+use super::snapshot::{SessionSnapshot, SnapshotFailure};
 
 /// Where a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -122,38 +123,6 @@ pub struct Session {
     pub cloud_seq: Option<u64>,
     /// What keeps its sandbox from the rest of the machine, or would keep the one that it gets.
     pub isolation: String,
-}
-
-/// A snapshot of what a session works on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SessionSnapshot {
-    /// Its id.
-    pub id: Uuid,
-    /// The last entry of the log when it was made.
-    pub seq: u64,
-    /// The turn that the conversation was at.
-    pub turn: u32,
-    /// When it was made.
-    #[schema(format = DateTime)]
-    pub at: String,
-    /// How many files the workspace had.
-    pub files: u64,
-    /// How large they were together.
-    pub bytes: u64,
-}
-
-/// Why files were not captured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotFailure {
-    /// What went wrong.
-    pub message: String,
-    /// How often it was tried since it last succeeded.
-    pub attempts: u32,
-    /// When it was tried last.
-    #[schema(format = DateTime)]
-    pub at: String,
 }
 
 /// One session.
@@ -311,6 +280,28 @@ pub struct UpdateConfig {
     /// Whatever its owner wants to remember: replaces what was there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
+}
+
+/// What becomes of a run that goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenRunning {
+    /// It is frozen where it is.
+    #[default]
+    Freeze,
+    /// It is cancelled first.
+    Interrupt,
+    /// The pause is refused.
+    Reject,
+}
+
+/// How to pause.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PauseSession {
+    /// What becomes of a run that goes on.
+    #[serde(default)]
+    pub if_running: WhenRunning,
 }
 
 /// How to bring a session back.

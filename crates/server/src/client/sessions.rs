@@ -6,9 +6,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::api::{
-    CreateSession, Event, Events, ExecCommand, ExecOutcome, Logs, Message, Messages, ResumeSession,
-    Resumed, Run, RunBody, Runs, SendMessage, Sent, Session, SessionBody, SessionStatus, Sessions,
-    UpdateConfig,
+    CreateSession, Event, Events, ExecCommand, ExecOutcome, Logs, Message, Messages, PauseSession,
+    ResumeSession, Resumed, Run, RunBody, Runs, SendMessage, Sent, Session, SessionBody,
+    SessionStatus, Sessions, Snapshot, Snapshots, UpdateConfig,
 };
 
 use super::error::ClientError;
@@ -106,6 +106,18 @@ impl Client {
         let answer: SessionBody =
             self.ask(Ask::post(at(id, "/stop"), &json!({}), Repeat::Never)).await?;
         Ok(answer.session)
+    }
+
+    /// Puts a session to rest where it is.
+    pub async fn pause(&self, id: Uuid, how: &PauseSession) -> Result<Session, ClientError> {
+        let answer: SessionBody = self.ask(Ask::post(at(id, "/pause"), how, Repeat::Never)).await?;
+        Ok(answer.session)
+    }
+
+    /// The snapshots of a session, newest first.
+    pub async fn snapshots(&self, id: Uuid) -> Result<Vec<Snapshot>, ClientError> {
+        let answer: Snapshots = self.ask(Ask::get(at(id, "/snapshots?limit=1000"))).await?;
+        Ok(answer.snapshots)
     }
 
     /// Brings a session back.

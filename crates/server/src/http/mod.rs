@@ -33,6 +33,7 @@ mod metrics;
 mod openapi;
 mod runs;
 mod sessions;
+mod snapshots;
 mod sse;
 mod stream;
 mod usage;
@@ -83,6 +84,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(stream::follow))
         .routes(routes!(log::events))
         .routes(routes!(log::logs))
+        .routes(routes!(snapshots::list))
         .routes(routes!(runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(exec::exec))

@@ -14,7 +14,7 @@ use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
@@ -255,47 +255,25 @@ pub(super) async fn configure(
     Ok(shown(&app, &app.session(&caller, id).await?))
 }
 
-/// What becomes of a run that goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum WhenRunning {
-    /// It is frozen where it is.
-    #[default]
-    Freeze,
-    /// It is cancelled first.
-    Interrupt,
-    /// The pause is refused.
-    Reject,
-}
-
-/// How to pause.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Pause {
-    /// What becomes of a run that goes on.
-    #[serde(default)]
-    if_running: WhenRunning,
-}
-
 /// Pause a session
 ///
 /// Its sandbox is frozen where it is, in the middle of a turn too.
 #[utoipa::path(
     post, path = "/api/sessions/{id}/pause", tag = "sessions", operation_id = "pauseSession",
     params(("id" = uuid::Uuid, Path, description = "The session")),
-    request_body = Option<Pause>,
+    request_body = Option<api::PauseSession>,
     responses((status = 200, description = "The session, paused", body = SessionBody), Always, Invalid, Missing, Conflict, TooLarge),
 )]
 pub(super) async fn pause(
     State(app): State<App>,
     caller: Caller,
     PathId(id): PathId<SessionId>,
-    MaybeJson(body): MaybeJson<Pause>,
+    MaybeJson(body): MaybeJson<api::PauseSession>,
 ) -> Result<JsonAnswer<SessionBody>, ApiError> {
     let if_running = match body.if_running {
-        WhenRunning::Freeze => IfRunning::Freeze,
-        WhenRunning::Interrupt => IfRunning::Interrupt,
-        WhenRunning::Reject => IfRunning::Reject,
+        api::WhenRunning::Freeze => IfRunning::Freeze,
+        api::WhenRunning::Interrupt => IfRunning::Interrupt,
+        api::WhenRunning::Reject => IfRunning::Reject,
     };
     let paused = app.engine().pause(&caller.tenant, id, if_running).await;
     paused.map_err(|error| cannot("pause", error))?;

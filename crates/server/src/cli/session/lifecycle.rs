@@ -1,18 +1,28 @@
-//! `ash session stop`, `resume`, `end` and `interrupt`
+//! `ash session stop`, `pause`, `resume`, `end` and `interrupt`
 
 use super::word;
-use crate::api::{ResumeSession, RunBody, Session, SessionBody};
+use crate::api::{PauseSession, ResumeSession, RunBody, Session, SessionBody, WhenRunning};
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, Style, note, plain, print};
-use crate::cli::{format, prefix};
+use crate::cli::{format, parse, prefix};
 
 /// A session.
 #[derive(Debug, clap::Args)]
 pub(super) struct Which {
     /// The session's id, or how that begins
+    pub(super) id: String,
+}
+
+/// Freeze a session where it is, also in the middle of a run
+#[derive(Debug, clap::Args)]
+pub(super) struct Pause {
+    /// The session's id, or how that begins
     id: String,
+    /// What becomes of a run that goes on: freeze, interrupt or reject
+    #[arg(long, value_name = "HOW", default_value = "freeze", value_parser = parse::word::<WhenRunning>)]
+    if_running: WhenRunning,
 }
 
 /// Bring a session back, and say what of it came back
@@ -28,6 +38,13 @@ pub(super) struct Resume {
 pub(super) async fn stop(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
     let id = prefix::session(&ctx.client, &which.id).await?;
     let session = Live::new(&ctx.screen, "stopping…").during(ctx.client.stop(id)).await?;
+    tell(ctx, session)
+}
+
+pub(super) async fn pause(ctx: &Context, args: &Pause) -> anyhow::Result<Exit> {
+    let id = prefix::session(&ctx.client, &args.id).await?;
+    let how = PauseSession { if_running: args.if_running };
+    let session = Live::new(&ctx.screen, "pausing…").during(ctx.client.pause(id, &how)).await?;
     tell(ctx, session)
 }
 

@@ -8,6 +8,7 @@ mod lifecycle;
 mod list;
 mod send;
 mod show;
+mod snapshots;
 mod tail;
 
 use super::connect::Context;
@@ -30,7 +31,10 @@ enum Command {
     Tail(tail::Args),
     /// Stop a session: its sandbox goes, its workspace and its conversation stay
     Stop(lifecycle::Which),
+    Pause(lifecycle::Pause),
     Resume(lifecycle::Resume),
+    /// List the snapshots of a session's files, newest first
+    Snapshots(lifecycle::Which),
     /// End a session for ever
     End(lifecycle::Which),
     /// Cut the run that goes on
@@ -48,6 +52,8 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         Command::Show(args) => show::run(ctx, &args).await,
         Command::Tail(args) => tail::run(ctx, &args).await,
         Command::Stop(which) => lifecycle::stop(ctx, &which).await,
+        Command::Pause(args) => lifecycle::pause(ctx, &args).await,
+        Command::Snapshots(which) => snapshots::run(ctx, &which).await,
         Command::Resume(args) => lifecycle::resume(ctx, &args).await,
         Command::End(which) => lifecycle::end(ctx, &which).await,
         Command::Interrupt(which) => lifecycle::interrupt(ctx, &which).await,

@@ -32,6 +32,13 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let error = session.error.map(|error| format!("{} ({})", error.message, error.code));
     let metadata = session.metadata.iter().map(|(name, value)| format!("{name}={value}"));
     let metadata: Vec<String> = metadata.collect();
+    let snapshot = session.snapshot.map(|last| {
+        let size = (format::things(last.files, "file"), format::bytes(last.bytes));
+        format!("turn {}, {}, {}, {} ago", last.turn, size.0, size.1, format::ago(&last.at, now))
+    });
+    let failed = session.snapshot_error.map(|failed| {
+        format!("{} ({})", failed.message, format::things(failed.attempts.into(), "attempt"))
+    });
     let ago = |at: &str| format!("{at} ({} ago)", format::ago(at, now));
     print(&format::fields(&[
         ("id", session.id.to_string()),
@@ -44,6 +51,8 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         ("turns", session.turns.to_string()),
         ("queued", if session.queued > 0 { session.queued.to_string() } else { String::new() }),
         ("log", format!("{}-{}", session.log_epoch, session.last_seq)),
+        ("snapshot", snapshot.unwrap_or_default()),
+        ("no snapshot", failed.unwrap_or_default()),
         ("sandboxes", session.incarnation.to_string()),
         ("isolation", session.isolation),
         ("metadata", metadata.join(", ")),

@@ -164,6 +164,14 @@ async fn a_stranger_with_every_id_finds_nothing_and_changes_nothing() {
     let served = Served::start().await;
     let (client, stranger) = (&served.client, served.stranger().await);
     let mine = Belongings::of(client).await;
+    // What is captured meanwhile is no change that a stranger made.
+    loop {
+        let session = client.get(&format!("/api/sessions/{}", mine.session)).await.ok();
+        if !session["session"]["snapshot"].is_null() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     let before = mine.seen(client).await;
     let mut tried = 0;
     for (method, path) in operations() {
