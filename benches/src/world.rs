@@ -214,6 +214,7 @@ impl Writer {
             entries: decision.entries,
             runs: decision.runs,
             settings: None,
+            snapshots: Vec::new(),
             outbox: Vec::new(),
             receipt: None,
             session: next,

@@ -209,6 +209,12 @@ fn say_collected(
             "unreadable": collected.unreadable, "milliseconds": times.json(),
         }));
     }
+    if collected.unreadable > 0 {
+        let packs = things(collected.unreadable, "pack");
+        note(&format!(
+            "{packs} cannot be read and stayed: ash snapshot verify --repair, capture and gc again"
+        ));
+    }
     print(&format!(
         "forgot {}; removed {}, {}; wrote {} anew, {}; kept {}, {} more to be removed later; {}\n",
         things(forgotten.len() as u64, "snapshot"),
