@@ -45,10 +45,11 @@ impl Engine {
     ) -> Result<Resumed, EngineError> {
         self.accepts_work()?;
         let stored = self.shared.store.session(tenant, session).await?;
-        if require_state == RequireState::Yes && needs_a_workspace(&stored.session) {
-            if !self.has_state(tenant, &stored.session).await? {
-                return Err(EngineError::NoSavedState);
-            }
+        if require_state == RequireState::Yes
+            && needs_a_workspace(&stored.session)
+            && !self.has_state(tenant, &stored.session).await?
+        {
+            return Err(EngineError::NoSavedState);
         }
         let want = || Want::Decide { request: Request::Resume, receipt: None };
         let Decided { session: decided, before } =

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ash_core::id::SessionId;
 use ash_core::snapshot::Captured;
 use ash_snapshot::{Freeze, Took};
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::bridges::Inner;
@@ -33,8 +33,8 @@ const PERSIST: &str = "capture a workspace";
 /// The captures that go on.
 pub(super) struct Captures {
     places: Semaphore,
-    /// Held by the capture of a session: there is one at a time.
-    turns: [AsyncMutex<()>; 64],
+    /// Taken by the capture of a session: there is one at a time.
+    turns: [Semaphore; 64],
     /// Sessions whose files are being read though nothing runs that could be held.
     reading: Arc<Signal<BTreeSet<SessionId>>>,
 }
@@ -43,14 +43,14 @@ impl Default for Captures {
     fn default() -> Self {
         Self {
             places: Semaphore::new(AT_ONCE),
-            turns: std::array::from_fn(|_| AsyncMutex::default()),
+            turns: std::array::from_fn(|_| Semaphore::new(1)),
             reading: Arc::default(),
         }
     }
 }
 
 impl Captures {
-    fn turn(&self, session: SessionId) -> &AsyncMutex<()> {
+    fn turn(&self, session: SessionId) -> &Semaphore {
         let last = session.as_uuid().as_bytes()[15];
         &self.turns[usize::from(last) % self.turns.len()]
     }
@@ -125,9 +125,9 @@ impl Inner {
         let told = |error: io::Error| failed(PERSIST, error);
         let Persist { sandbox, tenant, unless_like, only_if_busy } = persist;
         let session = sandbox.session;
-        let _turn = self.captures.turn(session).lock().await;
-        let _place =
-            self.captures.places.acquire().await.map_err(|error| failed(PERSIST, error))?;
+        let closed = |error| failed(PERSIST, error);
+        let _turn = self.captures.turn(session).acquire().await.map_err(closed)?;
+        let _place = self.captures.places.acquire().await.map_err(closed)?;
         let is_alive = matches!(self.files.life(sandbox).map_err(told)?, Life::Alive(_));
         let places = self.files.places(session);
         if !places.workspace.try_exists().map_err(told)?
