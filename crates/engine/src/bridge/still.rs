@@ -1,8 +1,7 @@
 //! A sandbox that stands still for a moment, because its files are counted or captured.
 //!
 //! Several may want that at once, and somebody may want it frozen for longer. It goes on when the last of them
-//! has had enough. If the server dies meanwhile, whoever attaches to the sandbox thaws it, and until then a guard
-//! does: see [`Guard`](super::guard).
+//! has had enough. If the server dies meanwhile, whoever attaches to the sandbox thaws it.
 
 use std::sync::Arc;
 
