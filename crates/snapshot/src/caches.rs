@@ -52,7 +52,7 @@ const PLACES: [&str; 22] = [
 const TAG: &str = "CACHEDIR.TAG";
 const SIGNATURE: &[u8; 43] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
-/// The caches that are in a home: paths from it, to be left out of a capture. They are those of [`PLACES`] that are there,
+/// The caches that are in a home: paths from it, to be left out of a capture. They are those of `PLACES` that are there,
 /// and directories with a valid `CACHEDIR.TAG`. Links are not followed, nor is anything that is mounted looked into. What
 /// cannot be read is none. No more are named than a record can have: the others are captured.
 pub fn caches(home: &Path) -> io::Result<Vec<Vec<u8>>> {

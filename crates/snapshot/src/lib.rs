@@ -10,7 +10,7 @@
 //! | `cut`, `content`, `tree` | from files and directories to chunks |
 //! | `scan`, `state` | what is there, and what of it is as it was |
 //! | [`capture`](Capture) | from directories to a snapshot |
-//! | [`caches`] | what of a home is not worth capturing |
+//! | [`caches()`] | what of a home is not worth capturing |
 //! | [`restore`](Restore) | and back |
 //! | [`verify`](Verify), `distrust` | whether everything can be read back, and whom not to believe if not |
 //! | [`gc`](Repository::gc), `keep`, `rewrite` | removes what no snapshot needs |
