@@ -7,7 +7,7 @@ use ash_core::id::RunId;
 use ash_core::run::{Completion, Phase, Usage};
 use ash_core::session::{AgentEnding, Report, ReportBody};
 
-use super::host::World;
+use super::world::World;
 use crate::host::SandboxRef;
 
 impl World {

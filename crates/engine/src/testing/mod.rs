@@ -7,6 +7,7 @@
 mod agent;
 mod host;
 mod store;
+mod world;
 
 use std::future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

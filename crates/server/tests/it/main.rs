@@ -20,6 +20,7 @@ mod manners;
 mod moto;
 mod persisting;
 mod prewarmed;
+mod processes;
 mod protocol;
 mod record;
 mod reference;
