@@ -1,6 +1,7 @@
 //! `ash-bridge`, the program inside the sandbox. It is started by the server, which hands it a
 //! listening socket as standard input and the spool as standard output. It is also what starts
-//! sandboxes (`launch`), and what tries whether one holds (`probe`).
+//! sandboxes (`launch`), what tries whether one holds (`probe`), and what lets sandboxes go when the server cannot
+//! (`guard`).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         },
         Some("keep") => process::keep(),
         Some("launch") => ash_sandbox::launch(),
+        Some("guard") => ash_sandbox::guard(),
         Some("probe") => ash_sandbox::inside_main(),
         Some("--version") => {
             let said = writeln!(io::stdout(), "ash-bridge {}", env!("CARGO_PKG_VERSION"));

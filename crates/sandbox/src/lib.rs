@@ -9,6 +9,7 @@
 
 mod cgroup;
 mod error;
+mod guard;
 mod helper;
 mod inside;
 mod launcher;
@@ -20,6 +21,7 @@ mod sys;
 
 pub use cgroup::{Abilities, Cgroup, Cgroups, Stats, oom_kills_here};
 pub use error::{LaunchError, Step};
+pub use guard::{free_line, guard, hold_line};
 pub use helper::launch;
 pub use inside::{Check, Outside, inside_main};
 pub use launcher::{Ended, Launched, Launcher, wait};

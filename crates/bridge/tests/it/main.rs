@@ -7,6 +7,7 @@ mod control;
 mod exec;
 mod fake;
 mod files;
+mod guard;
 mod loop_context;
 mod loop_failures;
 mod loop_interrupts;

@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connection::{ConnectError, Connection, Question};
 use super::files::{Files, Life};
+use super::guard::Guard;
 use super::options::HostOptions;
 use super::persist::Captures;
 use super::process::Isolation;
@@ -68,6 +69,7 @@ pub(super) struct Inner {
     pub(super) tasks: Tasks,
     pub(super) archive: Archive,
     pub(super) captures: Captures,
+    pub(super) guard: Guard,
     /// Another sandbox is listened to.
     pub(super) company: Arc<Signal<()>>,
     /// Those that wait for a session, where there are any.
@@ -367,12 +369,14 @@ impl Inner {
     fn new(files: Files, options: HostOptions, warm: Option<Arc<Pool>>) -> Self {
         let (state, company) = (Mutex::default(), Arc::default());
         let (archive, captures) = (Archive::new(&options.data), Captures::default());
-        Self { files, options, state, tasks: Tasks::new(), archive, captures, company, warm }
+        let (guard, tasks) = (Guard::new(&options.bridge), Tasks::new());
+        Self { files, options, state, tasks, archive, captures, guard, company, warm }
     }
 
     pub(super) async fn abandon(&self) {
         self.tasks.abort().await;
         *self.state() = State::default();
+        self.guard.end();
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

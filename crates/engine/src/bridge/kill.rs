@@ -87,7 +87,10 @@ impl Inner {
         // Before it is: what is found frozen and is not in here is so by accident.
         self.state().frozen.insert(sandbox);
         let frozen = match self.freezer(sandbox, FREEZE) {
-            Ok(Some(cgroup)) => blocking(FREEZE, move || cgroup.freeze()).await,
+            Ok(Some(cgroup)) => {
+                self.guard.free(&cgroup);
+                blocking(FREEZE, move || cgroup.freeze()).await
+            }
             Ok(None) => {
                 let stop = move || {
                     if tree::stop_tree(bridge) {

@@ -11,6 +11,7 @@ mod disk;
 mod enclosure;
 mod files;
 mod found;
+mod guard;
 mod kill;
 mod launch;
 mod leftover;

@@ -1,7 +1,8 @@
 //! A sandbox that stands still for a moment, because its files are counted or captured.
 //!
 //! Several may want that at once, and somebody may want it frozen for longer. It goes on when the last of them
-//! has had enough. If the server dies meanwhile, whoever attaches to the sandbox thaws it.
+//! has had enough. If the server dies meanwhile, a process beside it thaws the sandbox ([`Guard`](super::guard::Guard)); where
+//! there are no cgroups, whoever attaches to it next.
 
 use std::sync::Arc;
 
@@ -74,7 +75,15 @@ impl Still {
     }
 
     fn with(host: &Arc<Inner>, sandbox: SandboxRef, freezer: Freezer) -> Result<Self, HostError> {
-        *host.state().held.entry(sandbox).or_default() += 1;
+        let mut state = host.state();
+        *state.held.entry(sandbox).or_default() += 1;
+        // One that is paused stays so, whoever dies.
+        if let Freezer::Cgroup(cgroup) = &freezer
+            && !state.frozen.contains(&sandbox)
+        {
+            host.guard.hold(cgroup);
+        }
+        drop(state);
         let held = Self { host: Arc::clone(host), sandbox, freezer };
         // If it fails it is let go, by the drop of it.
         held.freezer.freeze().map_err(|error| failed("hold a sandbox", error))?;
@@ -95,11 +104,16 @@ impl Drop for Still {
                 true
             }
         };
+        if !is_last {
+            return;
+        }
         // The lock is held, so that nobody begins to freeze it in between.
-        if is_last
-            && !state.frozen.contains(&self.sandbox)
-            && let Err(error) = self.freezer.thaw()
-        {
+        let is_paused = state.frozen.contains(&self.sandbox);
+        let thawed = if is_paused { Ok(()) } else { self.freezer.thaw() };
+        if let Freezer::Cgroup(cgroup) = &self.freezer {
+            self.host.guard.free(cgroup);
+        }
+        if let Err(error) = thawed {
             // It is thawed again within seconds, unless it is gone.
             let error = &error as &dyn std::error::Error;
             tracing::debug!(error, session.id = %self.sandbox.session, "a sandbox that was held may be frozen still");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fd::OwnedFd;
@@ -46,12 +46,17 @@ impl Cgroup {
 
     /// Lets every process go on.
     pub fn thaw(&self) -> io::Result<()> {
+        let (path, word) = self.thawing().ok_or_else(|| self.cannot_freeze())?;
+        write(&path, word)
+    }
+
+    /// What thaws it, for whoever has to do it in our place: a word, and the file that it is written to.
+    pub fn thawing(&self) -> Option<(PathBuf, &'static str)> {
         if let Some(dir) = self.dirs.get(&Role::Unified) {
-            write(&dir.join("cgroup.freeze"), "0")
-        } else if let Some(dir) = self.dirs.get(&Role::Freezer) {
-            write(&dir.join("freezer.state"), "THAWED")
+            Some((dir.join("cgroup.freeze"), "0"))
         } else {
-            Err(self.cannot_freeze())
+            let dir = self.dirs.get(&Role::Freezer)?;
+            Some((dir.join("freezer.state"), "THAWED"))
         }
     }
 
@@ -68,13 +73,7 @@ impl Cgroup {
 
     /// Whether somebody had its processes stopped, also if not all of them are yet.
     pub fn is_to_be_frozen(&self) -> io::Result<bool> {
-        let (path, running) = if let Some(dir) = self.dirs.get(&Role::Unified) {
-            (dir.join("cgroup.freeze"), "0")
-        } else if let Some(dir) = self.dirs.get(&Role::Freezer) {
-            (dir.join("freezer.state"), "THAWED")
-        } else {
-            return Ok(false);
-        };
+        let Some((path, running)) = self.thawing() else { return Ok(false) };
         let state = fs::read_to_string(&path).map_err(|error| named(&path, &error))?;
         Ok(state.trim() != running)
     }
