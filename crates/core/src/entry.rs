@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::id::RunId;
+use crate::id::{RunId, SessionId, SnapshotId};
 use crate::json::Json;
 use crate::number::{Incarnation, Seq, Turn};
 use crate::resume::Receipt;
@@ -59,6 +59,26 @@ pub enum Entry {
     SessionEnded {
         /// Why.
         by: EndedBy,
+    },
+    /// The session began here, with the history of another one up to this entry.
+    SessionForked {
+        /// The other one.
+        parent: SessionId,
+        /// The turn that it goes on from.
+        turn: Turn,
+        /// What its files are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<SnapshotId>,
+    },
+    /// The session was brought here from elsewhere, with its history up to this entry.
+    SessionImported {
+        /// What it was called there.
+        from: SessionId,
+        /// The turn that it goes on from.
+        turn: Turn,
+        /// What its files are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<SnapshotId>,
     },
     /// The conversation goes on from an earlier turn.
     Rewound {
@@ -230,6 +250,8 @@ impl Entry {
             Self::SessionStopped => "session_stopped",
             Self::SessionFailed { .. } => "session_failed",
             Self::SessionEnded { .. } => "session_ended",
+            Self::SessionForked { .. } => "session_forked",
+            Self::SessionImported { .. } => "session_imported",
             Self::Rewound { .. } => "rewound",
             Self::Prompt { .. } => "prompt",
             Self::RunStarted { .. } => "run_started",
@@ -263,6 +285,8 @@ impl Entry {
             | Self::SessionStopped
             | Self::SessionFailed { .. }
             | Self::SessionEnded { .. }
+            | Self::SessionForked { .. }
+            | Self::SessionImported { .. }
             | Self::Rewound { .. }
             | Self::RunStarted { .. }
             | Self::Phase { .. }
@@ -287,6 +311,8 @@ impl Entry {
             | Self::SessionStopped
             | Self::SessionFailed { .. }
             | Self::SessionEnded { .. }
+            | Self::SessionForked { .. }
+            | Self::SessionImported { .. }
             | Self::Rewound { .. }
             | Self::ReportsLost { .. } => None,
             Self::Prompt { run, .. }
@@ -318,6 +344,8 @@ impl Entry {
             | Self::SessionStopped
             | Self::SessionFailed { .. }
             | Self::SessionEnded { .. }
+            | Self::SessionForked { .. }
+            | Self::SessionImported { .. }
             | Self::Rewound { .. }
             | Self::RunStarted { .. }
             | Self::Phase { .. }

@@ -87,6 +87,8 @@ impl Counts {
                 | Entry::SessionStopped
                 | Entry::SessionFailed { .. }
                 | Entry::SessionEnded { .. }
+                | Entry::SessionForked { .. }
+                | Entry::SessionImported { .. }
                 | Entry::Rewound { .. }
                 | Entry::Prompt { .. }
                 | Entry::RunRetry { .. }

@@ -131,6 +131,8 @@ fn verdict(entry: Entry) -> Option<Result<Option<Receipt>, EngineError>> {
         Entry::SessionCreated
         | Entry::SessionWaking
         | Entry::ContextLost { .. }
+        | Entry::SessionForked { .. }
+        | Entry::SessionImported { .. }
         | Entry::Rewound { .. }
         | Entry::Prompt { .. }
         | Entry::RunStarted { .. }

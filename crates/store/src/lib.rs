@@ -36,10 +36,10 @@ use async_trait::async_trait;
 
 pub use error::StoreError;
 pub use model::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
-    OutboxItem, OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter,
-    SessionRecord, Settings, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord,
-    UsageTotals,
+    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, Inherited, KeyHash,
+    NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Places, Receipt, ReceiptKey,
+    RunRecord, SessionFilter, SessionRecord, Settings, StoredSession, StoredSnapshot, Tenant,
+    UsageFilter, UsageRecord, UsageTotals,
 };
 
 /// The result of every operation.
@@ -130,6 +130,9 @@ pub trait Store: Send + Sync + 'static {
     /// Adds a session, claimed by `owner`, with its first entries. Returns its fence. Once a later
     /// owner has begun, it is [`StoreError::Superseded`].
     async fn create_session(&self, session: &NewSession) -> Result<Fence>;
+    /// Adds a session that begins with a history: its log, its runs and its snapshots. As
+    /// [`create_session`](Self::create_session); what it inherits must be there, and of its tenant.
+    async fn import_session(&self, session: &ImportedSession) -> Result<Fence>;
     /// Makes `owner` the session's owner and raises its fence: whoever owned it before can write
     /// no more. A later owner keeps it. Works on hidden sessions too.
     async fn claim_session(&self, id: SessionId, owner: Owner) -> Result<Claimed>;
@@ -230,7 +233,7 @@ pub trait Store: Send + Sync + 'static {
         id: SnapshotId,
         places: Places,
     ) -> Result<()>;
-    /// Forgets a snapshot of a session. What it consists of is the caller's business.
+    /// Forgets a snapshot of a session. What it consists of is the caller's business; a fork may have the same one.
     async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()>;
 
     // --- Receipts and outbox ----------------------------------------------------------------

@@ -178,6 +178,29 @@ pub struct NewSession {
     pub receipt: Option<Receipt>,
 }
 
+/// A session to be added that begins with a history.
+#[derive(Clone, Debug)]
+pub struct ImportedSession {
+    /// The session. Its entries come after what is inherited, or from the first one on if nothing is.
+    pub new: NewSession,
+    /// What its log begins with, if that is here already.
+    pub inherited: Option<Inherited>,
+    /// Everything that is known of its runs, of inherited ones too.
+    pub runs: Vec<RunChange>,
+    /// Its snapshots, and where they lie.
+    pub snapshots: Vec<StoredSnapshot>,
+}
+
+/// The log of another session of the same tenant, up to an entry. What its runs consumed until then is not counted
+/// a second time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inherited {
+    /// Whose log.
+    pub session: SessionId,
+    /// The last entry of it.
+    pub through: Seq,
+}
+
 /// A session as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSession {
@@ -251,10 +274,26 @@ impl Commit {
 impl NewSession {
     /// Whether the entries begin the log of this session; the same for every backend.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.check_after(Seq::ZERO)
+    }
+
+    fn check_after(&self, expected: Seq) -> Result<(), StoreError> {
         if self.record.id != self.session.id() {
-            return Err(StoreError::Conflict { session: self.record.id, expected: Seq::ZERO });
+            return Err(StoreError::Conflict { session: self.record.id, expected });
         }
-        check_numbers(&self.session, Seq::ZERO, &self.entries)
+        check_numbers(&self.session, expected, &self.entries)
+    }
+}
+
+impl ImportedSession {
+    /// Whether the entries follow what is inherited; the same for every backend.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.new.check_after(self.inherited_seq())
+    }
+
+    /// The last entry that was written elsewhere and is here already.
+    pub(crate) fn inherited_seq(&self) -> Seq {
+        self.inherited.map_or(Seq::ZERO, |inherited| inherited.through)
     }
 }
 

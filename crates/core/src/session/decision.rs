@@ -88,6 +88,48 @@ pub enum RunChange {
     },
 }
 
+impl RunChange {
+    /// What an entry of the log says about a run. The history of runs can be made anew from a log.
+    pub fn of(logged: &LogEntry) -> Option<Self> {
+        let at = logged.at;
+        match &logged.entry {
+            Entry::Prompt { run, .. } => {
+                Some(Self::Accepted { run: *run, prompt_seq: logged.seq, at })
+            }
+            Entry::RunStarted { run, turn, parent_turn } => {
+                Some(Self::Started { run: *run, turn: *turn, parent_turn: *parent_turn, at })
+            }
+            Entry::Phase { run, phase, round } => {
+                Some(Self::Progressed { run: *run, phase: *phase, round: *round })
+            }
+            Entry::RunEnded { run, outcome, usage } => {
+                Some(Self::Ended { run: *run, outcome: outcome.clone(), usage: *usage, at })
+            }
+            Entry::SessionCreated
+            | Entry::SessionActive { .. }
+            | Entry::SessionPaused { .. }
+            | Entry::SessionWaking
+            | Entry::SessionResumed { .. }
+            | Entry::ContextLost { .. }
+            | Entry::SessionStopped
+            | Entry::SessionFailed { .. }
+            | Entry::SessionEnded { .. }
+            | Entry::SessionForked { .. }
+            | Entry::SessionImported { .. }
+            | Entry::Rewound { .. }
+            | Entry::RunRetry { .. }
+            | Entry::RunCancelling { .. }
+            | Entry::TextDelta { .. }
+            | Entry::ThinkingDelta { .. }
+            | Entry::Message { .. }
+            | Entry::Output { .. }
+            | Entry::ReportTooLarge { .. }
+            | Entry::RunError { .. }
+            | Entry::ReportsLost { .. } => None,
+        }
+    }
+}
+
 /// What has to be done in the world. Each names the incarnation it is meant for, and doing it
 /// twice does no harm.
 #[derive(Clone, Debug, PartialEq, Eq)]

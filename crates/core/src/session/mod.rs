@@ -42,6 +42,7 @@
 //! [`Session::next_deadline`] and [`Fact::TimePassed`].
 
 mod decision;
+mod history;
 mod message;
 mod observe;
 mod persist;
@@ -67,6 +68,7 @@ use crate::run::{CurrentRun, Delivery, QueuedRun};
 use crate::time::Timestamp;
 
 pub use decision::{Decision, Effect, LogEntry, RunChange};
+pub use history::{BrokenHistory, History, Origin};
 pub use message::{
     AgentEnding, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody, Request, Wake,
 };

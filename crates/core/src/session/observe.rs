@@ -14,7 +14,7 @@ use crate::resume::{Found, Transcript};
 use crate::run::{Delivery, Ending, EndingWhy, Outcome};
 
 /// What an agent calls the proof of its own record of the conversation.
-const TRANSCRIPT: &str = "transcript";
+pub(super) const TRANSCRIPT: &str = "transcript";
 
 impl Session {
     /// Absorbs something that already happened.

@@ -91,6 +91,11 @@ impl Persistence {
         self.asked.is_none() && self.due.is_none()
     }
 
+    /// Nothing is wanted: everything is in this snapshot.
+    pub(super) fn of(last: Option<Snapshot>) -> Self {
+        Self { last, ..Self::default() }
+    }
+
     pub(super) fn is_untouched(&self) -> bool {
         *self == Self::default()
     }

@@ -12,10 +12,10 @@ use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use ash_store::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
-    OutboxTask, PageRequest, Places, Receipt, ReceiptKey, Result, RunRecord, SessionFilter,
-    SessionRecord, Store, StoreError, StoredSession, StoredSnapshot, Tenant, UsageFilter,
-    UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
+    NewSession, OutboxTask, PageRequest, Places, Receipt, ReceiptKey, Result, RunRecord,
+    SessionFilter, SessionRecord, Store, StoreError, StoredSession, StoredSnapshot, Tenant,
+    UsageFilter, UsageRecord, UsageTotals,
 };
 use async_trait::async_trait;
 
@@ -142,6 +142,7 @@ through_the_line! {
     fn delete_agent(tenant: &TenantId, name: &AgentName) -> Vec<SessionId>;
     fn next_owner() -> Owner;
     fn create_session(session: &NewSession) -> Fence;
+    fn import_session(session: &ImportedSession) -> Fence;
     fn claim_session(id: SessionId, owner: Owner) -> Claimed;
     fn commit(commit: &Commit) -> ();
     fn session_record(id: SessionId) -> SessionRecord;

@@ -145,6 +145,8 @@ fn system_line(logged: &LogEntry) -> Option<(&'static str, String, String)> {
         Entry::ContextLost { reason, .. } => format!("Context lost: {reason}"),
         Entry::SessionCreated
         | Entry::SessionWaking
+        | Entry::SessionForked { .. }
+        | Entry::SessionImported { .. }
         | Entry::Rewound { .. }
         | Entry::Prompt { .. }
         | Entry::RunStarted { .. }

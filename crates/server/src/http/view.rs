@@ -30,7 +30,7 @@ pub(crate) struct Frame {
 }
 
 /// Names of frames and types of events that an agent cannot use for its own.
-const OURS: [&str; 31] = [
+const OURS: [&str; 33] = [
     "context_lost",
     "done",
     "error",
@@ -53,6 +53,8 @@ const OURS: [&str; 31] = [
     "session_created",
     "session_ended",
     "session_failed",
+    "session_forked",
+    "session_imported",
     "session_paused",
     "session_resumed",
     "session_start",
@@ -147,6 +149,19 @@ fn shown(session: SessionId, entry: &Entry) -> (Cow<'static, str>, String) {
             json!({ "sessionId": session, "code": failure.code, "error": failure.message }),
         ),
         Entry::SessionEnded { by } => ("session_ended", json!({ "sessionId": session, "by": by })),
+        Entry::SessionForked { parent, turn, snapshot } => (
+            "session_forked",
+            json!({
+                "sessionId": session,
+                "parentSessionId": parent,
+                "turn": turn,
+                "snapshotId": snapshot,
+            }),
+        ),
+        Entry::SessionImported { from, turn, snapshot } => (
+            "session_imported",
+            json!({ "sessionId": session, "from": from, "turn": turn, "snapshotId": snapshot }),
+        ),
         Entry::Rewound { from, to } => ("rewound", json!({ "from": from, "to": to })),
         Entry::Prompt { run, content } => {
             let content: Value = said(content.get());
@@ -302,6 +317,13 @@ pub(crate) fn event(session: SessionId, entry: &Entry) -> (Cow<'static, str>, St
         }
         Entry::SessionEnded { by: EndedBy::Request } => lifecycle("ended", json!({})),
         Entry::SessionEnded { by: EndedBy::Ttl } => lifecycle("ended", json!({ "by": "ttl" })),
+        Entry::SessionForked { parent, turn, snapshot } => lifecycle(
+            "forked",
+            json!({ "parentSessionId": parent, "turn": turn, "snapshotId": snapshot }),
+        ),
+        Entry::SessionImported { from, turn, snapshot } => {
+            lifecycle("imported", json!({ "from": from, "turn": turn, "snapshotId": snapshot }))
+        }
         Entry::ThinkingDelta { run, delta } => {
             ("reasoning".into(), json!({ "text": delta, "runId": run }).to_string())
         }

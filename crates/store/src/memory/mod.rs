@@ -5,6 +5,7 @@
 
 mod agents;
 mod commit;
+mod create;
 mod snapshots;
 mod store;
 mod usage;
@@ -54,6 +55,8 @@ struct Row {
     owner: Owner,
     fence: Fence,
     log: Vec<LogEntry>,
+    /// Through which entry the log was written elsewhere.
+    inherited: Seq,
     runs: BTreeMap<RunId, RunRecord>,
     snapshots: BTreeMap<(Seq, SnapshotId), StoredSnapshot>,
 }

@@ -1,6 +1,5 @@
 //! The trait, method by method, on plain maps.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ash_core::entry::Entry;
@@ -14,11 +13,11 @@ use ash_core::session::{LogEntry, Sandbox, Session, Status};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
-use super::{MemoryStore, OutboxRow, Row, stored};
+use super::{MemoryStore, OutboxRow, stored};
 use crate::model::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
-    OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
-    StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, entry_json,
+    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
+    NewSession, OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter,
+    SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use crate::{Result, Store, StoreError};
 
@@ -179,39 +178,11 @@ impl Store for MemoryStore {
     }
 
     async fn create_session(&self, new: &NewSession) -> Result<Fence> {
-        new.check()?;
-        for entry in &new.entries {
-            entry_json(entry)?;
-        }
-        let mut tables = self.tables();
-        let agent = (new.record.agent, new.record.agent_version);
-        let deployed = tables.agents.get(&agent).is_some_and(|agent| {
-            agent.tenant == new.record.tenant && !tables.deleted_agents.contains(&agent.id)
-        });
-        if !deployed {
-            return Err(StoreError::NotFound("agent"));
-        }
-        if new.owner < tables.last_owner {
-            return Err(StoreError::Superseded(new.record.id));
-        }
-        if tables.sessions.contains_key(&new.record.id) {
-            return Err(StoreError::Exists("session"));
-        }
-        tables.check_receipt(new.receipt.as_ref())?;
-        tables.keep_receipt(new.receipt.as_ref());
-        let fence = Fence::new(1);
-        let row = Row {
-            record: new.record.clone(),
-            session: new.session.clone(),
-            due_at: new.due_at,
-            owner: new.owner,
-            fence,
-            log: new.entries.clone(),
-            runs: BTreeMap::new(),
-            snapshots: BTreeMap::new(),
-        };
-        tables.sessions.insert(new.record.id, row);
-        Ok(fence)
+        self.tables().create(new)
+    }
+
+    async fn import_session(&self, imported: &ImportedSession) -> Result<Fence> {
+        self.tables().import(imported)
     }
 
     async fn claim_session(&self, id: SessionId, owner: Owner) -> Result<Claimed> {

@@ -55,7 +55,11 @@ impl Tables {
                 && filter.session.is_none_or(|id| row.record.id == id)
                 && filter.agent.as_ref().is_none_or(|agent| row.record.agent_name == *agent)
         });
-        let runs = rows.flat_map(|row| row.runs.values().map(|run| (run, &row.record.agent_name)));
+        // What was consumed elsewhere is counted there.
+        let runs = rows.flat_map(|row| {
+            let own = row.runs.values().filter(|run| run.prompt_seq > row.inherited);
+            own.map(|run| (run, &row.record.agent_name))
+        });
         runs.filter(|(run, _)| {
             run.ended_at.is_some_and(|ended_at| {
                 filter.from.is_none_or(|from| ended_at >= from)

@@ -10,7 +10,10 @@ use ash_core::time::Timestamp;
 use super::fault::damaged;
 use super::rows::number;
 use crate::Result;
-use crate::model::{Commit, NewSession, OutboxItem, Receipt, SessionRecord, Settings, entry_json};
+use crate::model::{
+    Commit, ImportedSession, Inherited, NewSession, OutboxItem, Places, Receipt, SessionRecord,
+    Settings, entry_json,
+};
 
 /// A session to be added.
 pub(super) struct SessionDraft {
@@ -20,6 +23,14 @@ pub(super) struct SessionDraft {
     pub(super) settings: String,
     pub(super) events: Vec<EventDraft>,
     pub(super) receipt: Option<Receipt>,
+}
+
+/// A session to be added that begins with a history.
+pub(super) struct ImportDraft {
+    pub(super) session: SessionDraft,
+    pub(super) inherited: Option<Inherited>,
+    pub(super) runs: Vec<RunChange>,
+    pub(super) snapshots: Vec<SnapshotDraft>,
 }
 
 /// A decision to be recorded.
@@ -61,14 +72,21 @@ pub(super) struct EventDraft {
 pub(super) struct SnapshotDraft {
     pub(super) id: String,
     pub(super) seq: i64,
+    pub(super) places: Places,
     pub(super) body: String,
 }
 
 impl SnapshotDraft {
+    /// A new one lies on this machine.
     fn of(snapshot: &Snapshot) -> Result<Self> {
+        Self::placed(snapshot, Places { local: true, cloud: false })
+    }
+
+    fn placed(snapshot: &Snapshot, places: Places) -> Result<Self> {
         Ok(Self {
             id: snapshot.captured.id.to_string(),
             seq: number(snapshot.seq.get()),
+            places,
             body: serde_json::to_string(snapshot).map_err(|error| damaged("snapshot", error))?,
         })
     }
@@ -77,6 +95,10 @@ impl SnapshotDraft {
 impl SessionDraft {
     pub(super) fn of(new: &NewSession) -> Result<Self> {
         new.check()?;
+        Self::of_checked(new)
+    }
+
+    fn of_checked(new: &NewSession) -> Result<Self> {
         Ok(Self {
             events: event_drafts(&new.entries)?,
             machine: MachineDraft::of(&new.session, new.due_at)?,
@@ -84,6 +106,20 @@ impl SessionDraft {
             record: new.record.clone(),
             owner: new.owner,
             receipt: new.receipt.clone(),
+        })
+    }
+}
+
+impl ImportDraft {
+    pub(super) fn of(imported: &ImportedSession) -> Result<Self> {
+        imported.check()?;
+        let snapshots = imported.snapshots.iter();
+        let snapshots = snapshots.map(|kept| SnapshotDraft::placed(&kept.snapshot, kept.places));
+        Ok(Self {
+            session: SessionDraft::of_checked(&imported.new)?,
+            inherited: imported.inherited,
+            runs: imported.runs.clone(),
+            snapshots: snapshots.collect::<Result<_>>()?,
         })
     }
 }

@@ -13,6 +13,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("initial", include_str!("../../migrations/0001_initial.sql")),
     ("serving", include_str!("../../migrations/0002_serving.sql")),
     ("snapshots", include_str!("../../migrations/0003_snapshots.sql")),
+    ("histories", include_str!("../../migrations/0004_histories.sql")),
 ];
 
 /// The latest version this program knows.

@@ -105,9 +105,15 @@ statements! {
     INSERT_SESSION =
         "INSERT INTO session (id, tenant_id, agent_id, agent_version, agent_name, parent_id,
             created_at, owner, fence, last_seq, status, sandbox, at_rest, incarnation, due_at,
-            machine)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+            machine, inherited_seq)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
          ON CONFLICT DO NOTHING";
+    /// The end of a log that a tenant's session may begin with.
+    INHERITABLE_SEQ = "SELECT last_seq FROM session WHERE id = ?1 AND tenant_id = ?2";
+    INHERIT_EVENTS =
+        "INSERT INTO event (session_id, seq, at, kind, run_id, role, body)
+         SELECT ?2, seq, at, kind, run_id, role, body FROM event
+         WHERE session_id = ?1 AND seq <= ?3";
     PUT_SETTINGS =
         "INSERT INTO session_settings (session_id, settings) VALUES (?1, ?2)
          ON CONFLICT (session_id) DO UPDATE SET settings = excluded.settings";
@@ -226,7 +232,7 @@ statements! {
             r.cache_creation_tokens, r.cache_read_tokens, r.tool_calls, r.cost_micro_usd,
             r.accepted_at, r.started_at, r.ended_at, s.agent_name
          FROM run r JOIN session s ON s.id = r.session_id
-         WHERE s.tenant_id = ?1 AND r.ended_at IS NOT NULL
+         WHERE s.tenant_id = ?1 AND r.ended_at IS NOT NULL AND r.prompt_seq > s.inherited_seq
             AND (?2 IS NULL OR s.id = ?2) AND (?3 IS NULL OR s.agent_name = ?3)
             AND (?4 IS NULL OR r.ended_at >= ?4) AND (?5 IS NULL OR r.ended_at < ?5)
          ORDER BY r.ended_at DESC, r.id DESC LIMIT ?6";
@@ -237,7 +243,7 @@ statements! {
             COALESCE(SUM(CASE WHEN r.ended_at > r.started_at THEN r.ended_at - r.started_at
                 ELSE 0 END), 0)
          FROM run r JOIN session s ON s.id = r.session_id
-         WHERE s.tenant_id = ?1 AND r.ended_at IS NOT NULL
+         WHERE s.tenant_id = ?1 AND r.ended_at IS NOT NULL AND r.prompt_seq > s.inherited_seq
             AND (?2 IS NULL OR s.id = ?2) AND (?3 IS NULL OR s.agent_name = ?3)
             AND (?4 IS NULL OR r.ended_at >= ?4) AND (?5 IS NULL OR r.ended_at < ?5)";
 
@@ -263,7 +269,7 @@ statements! {
 
     INSERT_SNAPSHOT =
         "INSERT INTO snapshot (session_id, id, seq, is_local, is_cloud, body)
-         VALUES (?1, ?2, ?3, TRUE, FALSE, ?4) ON CONFLICT DO NOTHING";
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
     SNAPSHOTS =
         "SELECT body, is_local, is_cloud FROM snapshot
          WHERE session_id = ?1 ORDER BY seq DESC, id DESC LIMIT ?2";

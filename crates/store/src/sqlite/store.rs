@@ -11,13 +11,13 @@ use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
-use super::draft::{CommitDraft, SessionDraft};
+use super::draft::{CommitDraft, ImportDraft, SessionDraft};
 use super::recent::{self, Looked, Touched};
 use super::{SqliteStore, read, rows, sql, write};
 use crate::model::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, KeyHash, NewAgentVersion, NewSession,
-    OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord,
-    StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
+    NewSession, OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter,
+    SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use crate::{Result, Store};
 
@@ -162,6 +162,12 @@ impl Store for SqliteStore {
         let draft = SessionDraft::of(session)?;
         let touched = Touched::Session(session.record.id);
         self.writer.change(touched, move |db| write::create_session(db, &draft)).await
+    }
+
+    async fn import_session(&self, session: &ImportedSession) -> Result<Fence> {
+        let draft = ImportDraft::of(session)?;
+        let touched = Touched::Session(session.new.record.id);
+        self.writer.change(touched, move |db| write::import_session(db, &draft)).await
     }
 
     async fn claim_session(&self, id: SessionId, owner: Owner) -> Result<Claimed> {

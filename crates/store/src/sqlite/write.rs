@@ -6,17 +6,17 @@
 
 use ash_core::id::{AgentId, AgentName, CredentialId, OutboxId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{AgentVersion, Fence, Owner};
+use ash_core::number::{AgentVersion, Fence, Owner, Seq};
 use ash_core::session::RunChange;
 use ash_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
-use super::draft::{CommitDraft, EventDraft, SessionDraft, SnapshotDraft};
+use super::draft::{CommitDraft, EventDraft, ImportDraft, SessionDraft, SnapshotDraft};
 use super::rows::{self, SessionRow, number};
 use super::{read, sql};
 use crate::model::{
-    ApiKey, Credential, NewAgentVersion, OutboxItem, OutboxTask, Places, Receipt, Tenant,
-    storable_usage,
+    ApiKey, Credential, Inherited, NewAgentVersion, OutboxItem, OutboxTask, Places, Receipt,
+    Tenant, storable_usage,
 };
 use crate::{Agent, Result, StoreError};
 
@@ -124,6 +124,36 @@ pub(super) fn delete_agent(
 }
 
 pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fence> {
+    add_session(db, draft, Seq::ZERO)
+}
+
+pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fence> {
+    let ImportDraft { session, inherited, runs, snapshots } = draft;
+    let id = session.record.id.to_string();
+    if let Some(Inherited { session: of, through }) = inherited {
+        let values = params![of.to_string(), session.record.tenant.as_str()];
+        let end: Option<i64> = db
+            .prepare_cached(sql::INHERITABLE_SEQ)?
+            .query_row(values, |row| row.get(0))
+            .optional()?;
+        if end.ok_or(StoreError::NotFound("session"))? < number(through.get()) {
+            return Err(StoreError::Conflict { session: *of, expected: *through });
+        }
+    }
+    let through = inherited.map_or(Seq::ZERO, |inherited| inherited.through);
+    let fence = add_session(db, session, through)?;
+    if let Some(Inherited { session: of, through }) = inherited {
+        let values = params![of.to_string(), id, number(through.get())];
+        db.prepare_cached(sql::INHERIT_EVENTS)?.execute(values)?;
+    }
+    for change in runs {
+        change_run(db, &id, change)?;
+    }
+    keep_snapshots(db, &id, snapshots)?;
+    Ok(fence)
+}
+
+fn add_session(db: &Connection, draft: &SessionDraft, inherited: Seq) -> Result<Fence> {
     let SessionDraft { record, machine, .. } = draft;
     let id = record.id.to_string();
     if !is_deployed(db, &record.tenant, record.agent, record.agent_version)? {
@@ -151,6 +181,7 @@ pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fe
         machine.incarnation,
         machine.due_at,
         machine.json,
+        number(inherited.get()),
     ];
     insert(db, sql::INSERT_SESSION, values, "session")?;
     keep_receipt(db, draft.receipt.as_ref())?;
@@ -217,12 +248,18 @@ pub(super) fn commit(db: &Connection, draft: &CommitDraft) -> Result<()> {
     for change in &draft.runs {
         change_run(db, &id, change)?;
     }
-    for SnapshotDraft { id: snapshot, seq, body } in &draft.snapshots {
-        insert(db, sql::INSERT_SNAPSHOT, params![id, snapshot, seq, body], "snapshot")?;
-    }
+    keep_snapshots(db, &id, &draft.snapshots)?;
     append(db, &id, &draft.events)?;
     if let Some(settings) = &draft.settings {
         db.prepare_cached(sql::PUT_SETTINGS)?.execute(params![id, settings])?;
+    }
+    Ok(())
+}
+
+fn keep_snapshots(db: &Connection, session: &str, snapshots: &[SnapshotDraft]) -> Result<()> {
+    for SnapshotDraft { id, seq, places, body } in snapshots {
+        let values = params![session, id, seq, places.local, places.cloud, body];
+        insert(db, sql::INSERT_SNAPSHOT, values, "snapshot")?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! What was stored once must be readable for ever: `fixtures/v1` holds sessions and log entries as
-//! the first version stored them, `fixtures/v2` what was added to them. The files are never edited; a
+//! the first version stored them, `fixtures/v2` and so on what was added to them. The files are never edited; a
 //! new kind gets a new file, and what a kind is given later goes into the next directory.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 fn fixtures(kind: &str) -> Vec<(String, String)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let mut found: Vec<_> = ["v1", "v2"]
+    let mut found: Vec<_> = ["v1", "v2", "v3"]
         .into_iter()
         .flat_map(|version| fs::read_dir(directory.join(version)).unwrap())
         .map(|file| file.unwrap().path())

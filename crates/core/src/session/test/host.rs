@@ -1,12 +1,14 @@
 //! The host of the test world: true to its contract, but in no hurry.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::super::{AgentEnding, Effect, Fact, NumberedReport, Report, ReportBody};
 use super::world::{Work, World};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::id::{RunId, SnapshotId};
 use crate::number::{Incarnation, SpoolPosition};
+use crate::policy::Policy;
 use crate::resume::{Found, Native, Source, Workspace};
 use crate::run::{Completion, Phase, Usage};
 use crate::snapshot::{Captured, PersistOutcome};
@@ -208,4 +210,22 @@ impl World {
 
 pub(super) fn reported(incarnation: Incarnation, position: SpoolPosition, report: Report) -> Fact {
     Fact::Reported { incarnation, reports: vec![NumberedReport { position, report }] }
+}
+
+/// Short and all different, so that deadlines do not hide behind one another.
+pub(super) fn policy() -> Policy {
+    Policy {
+        start_timeout: Duration::from_millis(6_000),
+        stop_timeout: Duration::from_millis(1_100),
+        freeze_timeout: Duration::from_millis(1_300),
+        delivery_timeout: Duration::from_millis(900),
+        interrupt_grace: Duration::from_millis(1_700),
+        turn_timeout: Duration::from_millis(30_000),
+        idle_timeout: Duration::from_millis(15_000),
+        evict_after: Duration::from_millis(20_000),
+        persist_interval: Duration::from_millis(40_000),
+        persist_debounce: Duration::from_millis(700),
+        persist_timeout: Duration::from_millis(5_300),
+        ..Policy::default()
+    }
 }

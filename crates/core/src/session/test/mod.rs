@@ -1,5 +1,6 @@
 //! The session by example; the invariants are in [`property`].
 
+mod history;
 mod host;
 mod persist;
 mod property;

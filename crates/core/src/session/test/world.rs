@@ -10,7 +10,7 @@ use super::super::{
     Decision, Effect, Fact, IfBusy, IfRunning, LogEntry, PauseReason, Prompt, Request, RunChange,
     Sandbox, Session, State, Wake,
 };
-use super::host::Live;
+use super::host::{Live, policy};
 use crate::entry::{Entry, ResumePath};
 use crate::failure::Death;
 use crate::id::{RunId, SessionId};
@@ -154,11 +154,19 @@ impl World {
         let id = SessionId::from_parts(now, [1; 10]);
         let ctx = Context { now, policy: &policy };
         let (session, decision) = Session::create(&ctx, id, time_to_live);
-        let mut world = Self {
+        let mut world = Self { log: Vec::new(), ..Self::living_on(session) };
+        world.record(decision);
+        world
+    }
+
+    /// A world around a session that is there already; nobody knows its log any more.
+    pub(super) fn living_on(session: Session) -> Self {
+        let log = vec![Entry::SessionWaking; usize::try_from(session.last_seq().get()).unwrap()];
+        Self {
             session,
-            now,
-            policy,
-            log: Vec::new(),
+            now: Timestamp::from_millis(1_000_000),
+            policy: policy(),
+            log,
             statuses: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             owed: Vec::new(),
@@ -170,9 +178,7 @@ impl World {
             snapshots: Vec::new(),
             random: 0,
             person_ends_runs: false,
-        };
-        world.record(decision);
-        world
+        }
     }
 
     /// A world in which all that was asked for has been done.
@@ -476,23 +482,5 @@ impl World {
         let last = *seen.last().unwrap();
         assert!(!last.is_terminal(), "a run that is {last:?} became {status:?}");
         seen.push(status);
-    }
-}
-
-/// Short and all different, so that deadlines do not hide behind one another.
-fn policy() -> Policy {
-    Policy {
-        start_timeout: Duration::from_millis(6_000),
-        stop_timeout: Duration::from_millis(1_100),
-        freeze_timeout: Duration::from_millis(1_300),
-        delivery_timeout: Duration::from_millis(900),
-        interrupt_grace: Duration::from_millis(1_700),
-        turn_timeout: Duration::from_millis(30_000),
-        idle_timeout: Duration::from_millis(15_000),
-        evict_after: Duration::from_millis(20_000),
-        persist_interval: Duration::from_millis(40_000),
-        persist_debounce: Duration::from_millis(700),
-        persist_timeout: Duration::from_millis(5_300),
-        ..Policy::default()
     }
 }

@@ -65,6 +65,14 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
             "`session_ended`",
             [EndedBy::Request, EndedBy::Ttl].map(|by| Entry::SessionEnded { by }).to_vec(),
         ),
+        (
+            "`session_forked`",
+            vec![Entry::SessionForked { parent: session(), turn: Turn::new(1), snapshot: None }],
+        ),
+        (
+            "`session_imported`",
+            vec![Entry::SessionImported { from: session(), turn: Turn::new(1), snapshot: None }],
+        ),
         ("`rewound`", vec![Entry::Rewound { from: Turn::new(2), to: Turn::new(1) }]),
         ("`prompt`", vec![Entry::Prompt { run, content: json_of("\"hi\"") }]),
         (
@@ -107,7 +115,7 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
 }
 
 /// A number for every kind of entry. A kind that is added does not compile here: give it a sample.
-const KINDS: usize = 23;
+const KINDS: usize = 25;
 fn number_of(entry: &Entry) -> usize {
     match entry {
         Entry::SessionCreated => 0,
@@ -133,6 +141,8 @@ fn number_of(entry: &Entry) -> usize {
         Entry::RunError { .. } => 20,
         Entry::RunEnded { .. } => 21,
         Entry::ReportsLost { .. } => 22,
+        Entry::SessionForked { .. } => 23,
+        Entry::SessionImported { .. } => 24,
     }
 }
 

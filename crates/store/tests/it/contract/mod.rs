@@ -3,6 +3,7 @@
 
 mod agents;
 mod commits;
+mod histories;
 mod lists;
 mod log;
 mod owners;
@@ -53,6 +54,13 @@ macro_rules! contract {
 }
 
 contract! {
+    histories:
+        a_session_can_begin_with_the_history_of_another,
+        what_was_consumed_before_a_fork_is_counted_once,
+        a_session_can_be_brought_from_elsewhere,
+        a_refused_import_leaves_nothing,
+        another_tenants_history_does_not_exist,
+        an_import_can_leave_a_receipt;
     snapshots:
         a_snapshot_is_recorded_with_its_decision,
         snapshots_are_listed_newest_first,
