@@ -86,6 +86,9 @@ pub enum Entry {
         from: Turn,
         /// The turn that the next one continues.
         to: Turn,
+        /// What the files are. Entries of the first version say nothing of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<SnapshotId>,
     },
     /// A prompt was accepted.
     Prompt {

@@ -20,6 +20,9 @@ pub enum Refusal {
     /// There is no such run to interrupt.
     #[error("no such run is in progress or waiting")]
     NoSuchRun,
+    /// It is on its way back to an earlier turn, and is neither here nor there.
+    #[error("the session is being rewound")]
+    BeingRewound,
     /// The turn is not part of the session's history.
     #[error("no such turn")]
     NoSuchTurn,
@@ -27,13 +30,14 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every code, for documentation and its test.
-    pub const CODES: [&'static str; 6] = [
+    pub const CODES: [&'static str; 7] = [
         Self::Ended.code(),
         Self::NotActive(Status::Paused).code(),
         Self::RunInProgress.code(),
         Self::QueueFull.code(),
         Self::NoSuchRun.code(),
         Self::NoSuchTurn.code(),
+        Self::BeingRewound.code(),
     ];
 
     /// The stable name of this refusal; `docs/errors/` has a page for each.
@@ -45,6 +49,7 @@ impl Refusal {
             Self::QueueFull => "queue_full",
             Self::NoSuchRun => "no_such_run",
             Self::NoSuchTurn => "no_such_turn",
+            Self::BeingRewound => "rewind_in_progress",
         }
     }
 }

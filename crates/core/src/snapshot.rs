@@ -44,6 +44,17 @@ pub struct Snapshot {
     pub completed_runs: u32,
 }
 
+/// What came of files that were to be put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutBackOutcome {
+    /// They are what the snapshot says.
+    Done,
+    /// The snapshot is not there, or not whole. Nothing was touched.
+    Lost,
+    /// They may be partly what they were, and partly what they are to be.
+    Failed,
+}
+
 /// What came of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PersistOutcome {

@@ -6,6 +6,9 @@
 //!   data/sandboxes/<session>/captured     what the last capture saw: a help, and no more
 //! ```
 
+mod compare;
+mod put_back;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

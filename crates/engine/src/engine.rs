@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ash_core::id::{AgentName, RunId, SessionId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{Owner, Seq, Turn};
+use ash_core::number::{Owner, Seq};
 use ash_core::policy::Policy;
 use ash_core::pool::Occupancy;
 use ash_core::session::{IfBusy, IfRunning, PauseReason, Prompt, Request, Session, Status, Wake};
@@ -108,8 +108,8 @@ pub struct Accepted {
 
 /// What the receipt of a new session remembers.
 #[derive(Serialize, Deserialize)]
-struct Created {
-    session: SessionId,
+pub(crate) struct Created {
+    pub(crate) session: SessionId,
 }
 
 impl Engine {
@@ -269,16 +269,6 @@ impl Engine {
         session: SessionId,
     ) -> Result<Session, EngineError> {
         self.ask(tenant, session, Request::Stop).await
-    }
-
-    /// Goes on from an earlier turn.
-    pub async fn rewind(
-        &self,
-        tenant: &TenantId,
-        session: SessionId,
-        to: Turn,
-    ) -> Result<Session, EngineError> {
-        self.ask(tenant, session, Request::Rewind { to }).await
     }
 
     /// Gives the place of a session's sandbox up, unless a run goes on in it.
@@ -447,7 +437,7 @@ impl Engine {
     }
 
     /// What an earlier request with the same key was told.
-    async fn earlier<T: for<'de> Deserialize<'de>>(
+    pub(crate) async fn earlier<T: for<'de> Deserialize<'de>>(
         &self,
         idempotency: Option<&Idempotency>,
     ) -> Result<Option<T>, EngineError> {
@@ -458,7 +448,7 @@ impl Engine {
             .map_err(|error| EngineError::Damaged(error.into()))
     }
 
-    fn receipt<T: Serialize>(
+    pub(crate) fn receipt<T: Serialize>(
         &self,
         idempotency: &Idempotency,
         answer: &T,

@@ -21,6 +21,12 @@ pub enum EngineError {
     /// The session's files are gone, and it was not to begin without them.
     #[error("the session has no saved state")]
     NoSavedState,
+    /// There is no snapshot of what was asked for any more.
+    #[error("there is no snapshot of it any more")]
+    SnapshotExpired,
+    /// What is there could not be captured, or what was to be put back not read. The session is what it was.
+    #[error("nothing was rewound: {0}")]
+    NotRewound(String),
     /// There already is one.
     #[error("this {0} already exists")]
     Exists(&'static str),
@@ -51,11 +57,12 @@ impl EngineError {
     /// Whether the same request may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Overloaded | Self::Draining | Self::Unavailable(_) => true,
+            Self::Overloaded | Self::Draining | Self::NotRewound(_) | Self::Unavailable(_) => true,
             Self::Failed(failure) => matches!(failure.code, FailureCode::SandboxCapacity),
             Self::Refused(_)
             | Self::NotFound(_)
             | Self::NoSavedState
+            | Self::SnapshotExpired
             | Self::Exists(_)
             | Self::KeyReused
             | Self::TooLarge { .. }

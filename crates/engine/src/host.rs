@@ -23,7 +23,7 @@ use ash_core::json::Json;
 use ash_core::number::{Incarnation, SpoolPosition};
 use ash_core::resume::{Found, Transcript};
 use ash_core::session::{Fact, NumberedReport};
-use ash_core::snapshot::{Captured, Snapshot};
+use ash_core::snapshot::{Captured, PutBackOutcome, Snapshot};
 use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
@@ -86,6 +86,67 @@ pub struct Persist<'a> {
     pub unless_like: Option<SnapshotId>,
     /// Not if nothing but the bridge runs in the sandbox.
     pub only_if_busy: bool,
+}
+
+/// How much is wanted of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// How many files differ.
+    Counts,
+    /// Which, and how.
+    Files,
+}
+
+/// How the workspace of one snapshot became that of another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// How many files were added.
+    pub added: u64,
+    /// How many have other bytes, another mode, or lead elsewhere.
+    pub modified: u64,
+    /// How many were removed.
+    pub removed: u64,
+    /// The first of them by path, if they were wanted.
+    pub files: Vec<ChangedFile>,
+    /// How many more there are.
+    pub left_out: u64,
+}
+
+/// A file that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedFile {
+    /// Where, in the workspace. What is no text in it is replaced.
+    pub path: String,
+    /// What became of it.
+    pub how: HowChanged,
+    /// How large it was.
+    pub size_before: Option<u64>,
+    /// How large it is.
+    pub size_after: Option<u64>,
+    /// What differs in it.
+    pub text: TextDiff,
+}
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HowChanged {
+    /// It is new.
+    Added,
+    /// It is another.
+    Modified,
+    /// It is gone.
+    Removed,
+}
+
+/// What differs in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextDiff {
+    /// These lines, as `patch` reads them; none, if only its mode differs.
+    Lines(String),
+    /// It is no text.
+    Binary,
+    /// It is larger than is shown, or too much was shown already.
+    TooLarge,
 }
 
 /// Held for as long as a sandbox stands still, or is about to, for a capture. What is to be done with it next
@@ -168,6 +229,30 @@ pub trait SandboxHost: Send + Sync + 'static {
         still: StandStill,
     ) -> Result<Option<Captured>, HostError>;
 
+    /// Makes the files of a session what a snapshot of its tenant says. Nothing of the session runs meanwhile.
+    async fn put_back(
+        &self,
+        session: SessionId,
+        tenant: &TenantId,
+        snapshot: SnapshotId,
+    ) -> Result<PutBackOutcome, HostError> {
+        let _unknown = (session, tenant, snapshot);
+        Err(no_snapshots("put files back"))
+    }
+
+    /// How the workspace of one snapshot of a tenant became that of another; nothing, if one of them is lost. No
+    /// snapshot is an empty workspace.
+    async fn compare(
+        &self,
+        tenant: &TenantId,
+        before: Option<SnapshotId>,
+        after: Option<SnapshotId>,
+        detail: Detail,
+    ) -> Result<Option<Comparison>, HostError> {
+        let _unknown = (tenant, before, after, detail);
+        Err(no_snapshots("compare snapshots"))
+    }
+
     /// Runs a command beside the agent.
     async fn exec(
         &self,
@@ -217,6 +302,10 @@ pub trait SandboxHost: Send + Sync + 'static {
         let _none_waits = warm;
         Ok(())
     }
+}
+
+fn no_snapshots(attempted: &'static str) -> HostError {
+    HostError { attempted, detail: "it keeps no snapshots".to_owned() }
 }
 
 /// The way back: how a host tells the engine what a sandbox did. It speaks for one sandbox only,

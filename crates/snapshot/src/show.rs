@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use crate::content::Content;
 use crate::error::{Result, SnapshotError};
-use crate::repository::{Chunks, Repository};
+use crate::id::ChunkKind;
+use crate::repository::{Chunks, Part, Repository};
 use crate::snapshot::Tree;
 use crate::tree::{Entry, Kind};
 
@@ -98,6 +99,27 @@ impl Repository {
             found = Some(entry);
         }
         found.ok_or_else(missing)
+    }
+
+    /// The bytes of a file, of which there may be at most `most`.
+    pub fn bytes(&self, content: Content, most: u64) -> Result<Vec<u8>> {
+        if content.size > most {
+            return Err(SnapshotError::TooMuch { what: "bytes in one file", most });
+        }
+        self.refresh()?;
+        let mut bytes = Vec::new();
+        Chunks::of(self).each(ChunkKind::Data, content, &mut |part| {
+            match part {
+                // As many as are left: the whole is not larger than it may be.
+                Part::Zeros(size) => {
+                    let size = usize::try_from(size.min(most)).unwrap_or_default();
+                    bytes.resize(bytes.len() + size, 0);
+                }
+                Part::Bytes(more) => bytes.extend_from_slice(more),
+            }
+            Ok(())
+        })?;
+        Ok(bytes)
     }
 
     /// Calls `each` with every path of a tree, and what is there: by path, directories before what is in

@@ -201,6 +201,14 @@ pub enum Effect {
         /// Not if nothing but the bridge runs in the sandbox.
         only_if_busy: bool,
     },
+    /// Make the files of a session what a snapshot says. Nothing of the session runs, and nothing is started before
+    /// the outcome was observed.
+    PutBack {
+        /// For which rewind.
+        number: u64,
+        /// What they are to be.
+        snapshot: Snapshot,
+    },
     /// Tell a sandbox what it need not keep any longer.
     Acknowledge {
         /// Which one.

@@ -169,6 +169,8 @@ impl Session {
             interrupted_run: None,
             completed_runs: known.completed_runs,
             persistence: Persistence::of(snapshot.clone()),
+            rewinding: None,
+            put_backs: 0,
         };
         let mut out = Decision { runs, ..Decision::default() };
         let snapshot = snapshot.map(|snapshot| snapshot.captured.id);

@@ -6,10 +6,10 @@ use super::PauseReason;
 use crate::failure::{Death, Failure};
 use crate::id::RunId;
 use crate::json::Json;
-use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
+use crate::number::{Incarnation, Seq, SpoolPosition};
 use crate::resume::Found;
 use crate::run::{Completion, Phase, Usage};
-use crate::snapshot::PersistOutcome;
+use crate::snapshot::{PersistOutcome, PutBackOutcome, Snapshot};
 
 /// What a caller wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub enum Request {
     },
     /// Go on from an earlier turn.
     Rewind {
-        /// The turn that the next one shall continue.
-        to: Turn,
+        /// What the conversation and the files shall be.
+        to: Box<Snapshot>,
     },
     /// Make use of the sandbox beside the agent. Keeps an idle session awake.
     Use,
@@ -148,6 +148,13 @@ pub enum Fact {
         number: u64,
         /// What came of it.
         outcome: PersistOutcome,
+    },
+    /// Files were put back, or were not.
+    PutBack {
+        /// For which rewind.
+        number: u64,
+        /// What came of it.
+        outcome: PutBackOutcome,
     },
     /// It is later now. Whatever is overdue is led out of its state.
     TimePassed,

@@ -48,6 +48,7 @@ mod observe;
 mod persist;
 mod recover;
 mod request;
+mod rewind;
 mod state;
 mod step;
 #[cfg(test)]
@@ -73,6 +74,7 @@ pub use message::{
     AgentEnding, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody, Request, Wake,
 };
 pub use persist::{PersistFailed, Persistence};
+pub use rewind::Rewinding;
 pub use state::{PauseReason, Sandbox, StartWhy, State, Status};
 
 /// One conversation: where it stands, what runs for it, and what it still has to do.
@@ -108,6 +110,16 @@ pub struct Session {
     completed_runs: u32,
     #[serde(default, skip_serializing_if = "Persistence::is_untouched")]
     persistence: Persistence,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rewinding: Option<Rewinding>,
+    /// How often files were to be put back.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    put_backs: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none_yet(number: &u64) -> bool {
+    *number == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -141,6 +153,8 @@ impl Session {
             interrupted_run: None,
             completed_runs: 0,
             persistence: Persistence::default(),
+            rewinding: None,
+            put_backs: 0,
         };
         let mut out = Decision::default();
         session.log(ctx, &mut out, Entry::SessionCreated);
@@ -153,6 +167,11 @@ impl Session {
     #[must_use]
     pub fn with_idle_timeout(self, idle_timeout: Option<Duration>) -> Self {
         Self { idle_timeout, ..self }
+    }
+
+    /// After how long without use it is paused, if not after as long as others.
+    pub fn idle_timeout(&self) -> Option<Duration> {
+        self.idle_timeout
     }
 
     /// When a session that does nothing is paused.
@@ -240,7 +259,7 @@ impl Session {
     /// Whether nothing needs a task: what runs, if anything, is frozen, and only time or a caller
     /// changes that.
     pub fn is_at_rest(&self) -> bool {
-        if self.persistence.is_under_way() {
+        if self.persistence.is_under_way() || self.rewinding.is_some() {
             return false;
         }
         match self.sandbox {
@@ -267,7 +286,8 @@ impl Session {
         let run = if self.state == State::Active { self.run_deadline() } else { None };
         let idle = self.is_idle().then(|| self.idle_until(policy));
         let capture = self.capture_deadline(policy);
-        [sandbox, expiry, run, idle, capture].into_iter().flatten().min()
+        let rewind = self.rewind_deadline();
+        [sandbox, expiry, run, idle, capture, rewind].into_iter().flatten().min()
     }
 
     /// What is wrong with this value, if anything is: no sequence of requests and facts leads
@@ -317,6 +337,14 @@ impl Session {
             && !self.queue.is_empty()
         {
             Some("a prompt waits though the agent is free")
+        } else if self.rewinding.is_some()
+            && !matches!(self.sandbox, Sandbox::Stopping { .. } | Sandbox::None)
+        {
+            Some("a session goes back though something runs")
+        } else if self.puts_back()
+            && (self.sandbox != Sandbox::None || self.persistence.is_under_way())
+        {
+            Some("files are put back that are not at rest")
         } else {
             None
         }

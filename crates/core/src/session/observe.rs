@@ -28,6 +28,9 @@ impl Session {
             Fact::Persisted { number, outcome } => {
                 self.persisted(ctx, &mut out, number, outcome);
             }
+            Fact::PutBack { number, outcome } => {
+                self.was_put_back(ctx, &mut out, number, &outcome);
+            }
 
             // The rest is about a sandbox that we know of, or about one that no longer matters.
             Fact::SandboxStartFailed { incarnation, .. }
@@ -82,6 +85,7 @@ impl Session {
             }
         }
         self.capture_if_due(ctx, &mut out);
+        self.go_on_rewinding(ctx, &mut out);
         out
     }
 
@@ -337,6 +341,7 @@ impl Session {
             self.freeze(ctx, out, PauseReason::Idle);
         }
         self.capture_is_late(ctx, out);
+        self.rewind_is_late(ctx, out);
     }
 
     /// Asks for the stop again. Whoever waits for it to start anew waits only so often.

@@ -128,6 +128,17 @@ impl Session {
         self.persistence.due = Some(quiet.min(latest).max(ctx.now));
     }
 
+    /// What is there is not worth it.
+    pub(super) fn want_no_capture(&mut self) {
+        self.persistence.due = None;
+    }
+
+    /// Everything is what a snapshot says, and nothing has changed since.
+    pub(super) fn is_captured_by(&mut self, snapshot: Snapshot) {
+        self.persistence.last = Some(snapshot);
+        self.persistence.failed = None;
+    }
+
     /// The time from which a sandbox that lives on is captured every now and then.
     pub(super) fn begin_interval(&mut self, ctx: &Context<'_>) {
         self.persistence.since = Some(ctx.now);
@@ -136,7 +147,9 @@ impl Session {
     /// Whether the slot is in a state that can be captured.
     fn may_capture(&self) -> bool {
         match self.sandbox {
-            Sandbox::Live | Sandbox::Frozen { .. } | Sandbox::None => true,
+            Sandbox::Live | Sandbox::Frozen { .. } => true,
+            // What is being put back is neither what it was nor what it will be.
+            Sandbox::None => !self.puts_back(),
             Sandbox::Starting { .. }
             | Sandbox::Freezing { .. }
             | Sandbox::Thawing { .. }
@@ -231,6 +244,7 @@ impl Session {
         let given_up = self.state == State::Ended && attempts >= MAX_RETRIES_OF_ENDED;
         let wait = FIRST_RETRY.saturating_mul(1 << (attempts - 1).min(16)).min(LAST_RETRY);
         self.persistence.due = (!given_up).then(|| ctx.now.plus(wait));
+        self.give_rewind_up();
     }
 
     /// Leads out of a capture that nobody heard of again, and asks for what is due.

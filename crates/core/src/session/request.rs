@@ -9,7 +9,6 @@ use super::{
 use crate::entry::{EndedBy, Entry};
 use crate::failure::{Failure, FailureCode};
 use crate::id::RunId;
-use crate::number::Turn;
 use crate::policy::{Context, MAX_QUEUED_RUNS};
 use crate::refusal::Refusal;
 use crate::run::{Delivery, Ending, EndingWhy, Outcome, QueuedRun, Usage};
@@ -25,7 +24,7 @@ impl Session {
             Request::Resume => self.resume(ctx, &mut out)?,
             Request::Stop => self.stop(ctx, &mut out)?,
             Request::Evict { reason } => self.evict(ctx, &mut out, reason)?,
-            Request::Rewind { to } => self.rewind(ctx, &mut out, to)?,
+            Request::Rewind { to } => self.rewind(ctx, &mut out, *to)?,
             Request::Use => self.make_use(ctx)?,
             Request::Touch => self.touch(ctx)?,
             Request::End => {
@@ -35,6 +34,7 @@ impl Session {
             }
         }
         self.capture_if_due(ctx, &mut out);
+        self.go_on_rewinding(ctx, &mut out);
         Ok(out)
     }
 
@@ -53,6 +53,9 @@ impl Session {
                 Wake::SystemPaused | Wake::Any,
             ) => return Err(Refusal::NotActive(self.status())),
         };
+        if must_wake {
+            self.must_not_rewind()?;
+        }
         let busy = self.current.is_some() || !self.queue.is_empty();
         if busy && prompt.if_busy == IfBusy::Reject {
             return Err(Refusal::RunInProgress);
@@ -147,6 +150,7 @@ impl Session {
             State::Paused { since, .. } => Some(since),
             State::Stopped | State::Error { .. } => None,
         };
+        self.must_not_rewind()?;
         self.last_active = ctx.now;
         match self.sandbox {
             Sandbox::Freezing { .. } | Sandbox::Frozen { .. } => {
@@ -248,22 +252,5 @@ impl Session {
         let lost = Failure::new(FailureCode::SandboxLost, "the paused sandbox was given up");
         self.end_runs(ctx, out, &Outcome::Interrupted(lost));
         self.stop_sandbox(ctx, out);
-    }
-
-    fn rewind(&mut self, ctx: &Context<'_>, out: &mut Decision, to: Turn) -> Result<(), Refusal> {
-        if self.state == State::Ended {
-            return Err(Refusal::Ended);
-        }
-        if self.current.is_some() || !self.queue.is_empty() {
-            return Err(Refusal::RunInProgress);
-        }
-        let from = self.lineage.head();
-        if !self.lineage.rewind(to) {
-            return Err(Refusal::NoSuchTurn);
-        }
-        if from != to {
-            self.log(ctx, out, Entry::Rewound { from, to });
-        }
-        Ok(())
     }
 }

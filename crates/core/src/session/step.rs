@@ -110,6 +110,7 @@ impl Session {
     pub(super) fn fail(&mut self, ctx: &Context<'_>, out: &mut Decision, failure: Failure) {
         self.end_runs(ctx, out, &Outcome::Interrupted(failure.clone()));
         self.stop_sandbox(ctx, out);
+        self.give_rewind_up();
         self.log(ctx, out, Entry::SessionFailed { failure: failure.clone() });
         self.state = State::Error { failure, at: ctx.now };
     }
@@ -125,6 +126,7 @@ impl Session {
         self.end_runs(ctx, out, &outcome);
         self.stop_sandbox(ctx, out);
         self.state = State::Ended;
+        self.forget_rewind();
         self.log(ctx, out, Entry::SessionEnded { by });
     }
 

@@ -14,7 +14,7 @@ use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{Owner, SpoolPosition};
 use ash_core::resume::Found;
-use ash_core::snapshot::Captured;
+use ash_core::snapshot::{Captured, PutBackOutcome};
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
@@ -34,7 +34,8 @@ use super::warm::Pool;
 use super::word::{done, failed, frame_of, start_failed, unexpected};
 use crate::archive::Archive;
 use crate::host::{
-    HostError, Persist, Reporter, SandboxHost, SandboxRef, StandStill, Start, WarmId,
+    Comparison, Detail, HostError, Persist, Reporter, SandboxHost, SandboxRef, StandStill, Start,
+    WarmId,
 };
 use crate::places::WarmPlaces;
 use crate::signal::Signal;
@@ -287,6 +288,25 @@ impl SandboxHost for BridgeHost {
         self.0.persist(persist, still).await
     }
 
+    async fn put_back(
+        &self,
+        session: SessionId,
+        tenant: &TenantId,
+        snapshot: SnapshotId,
+    ) -> Result<PutBackOutcome, HostError> {
+        self.0.put_back(session, tenant, snapshot).await
+    }
+
+    async fn compare(
+        &self,
+        tenant: &TenantId,
+        before: Option<SnapshotId>,
+        after: Option<SnapshotId>,
+        detail: Detail,
+    ) -> Result<Option<Comparison>, HostError> {
+        self.0.compare(tenant, (before, after), detail).await
+    }
+
     async fn exec(
         &self,
         sandbox: SandboxRef,
@@ -321,11 +341,7 @@ impl SandboxHost for BridgeHost {
         tenant: &TenantId,
         snapshot: SnapshotId,
     ) -> Result<bool, HostError> {
-        let attempted = "look for a snapshot";
-        let (host, tenant) = (Arc::clone(&self.0), tenant.clone());
-        let found = tokio::task::spawn_blocking(move || host.archive.has(&tenant, snapshot)).await;
-        let found = found.map_err(|error| failed(attempted, error))?;
-        found.map_err(|error| failed(attempted, error))
+        self.0.has_snapshot(tenant, snapshot).await
     }
 
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {

@@ -19,6 +19,7 @@ mod options;
 mod persist;
 mod process;
 mod pump;
+mod put_back;
 mod quota;
 mod report;
 mod state;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ash_core::id::SessionId;
 use ash_core::snapshot::Captured;
 use ash_snapshot::{Freeze, Took};
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::bridges::Inner;
@@ -53,6 +53,19 @@ impl Captures {
     fn turn(&self, session: SessionId) -> &Semaphore {
         let last = session.as_uuid().as_bytes()[15];
         &self.turns[usize::from(last) % self.turns.len()]
+    }
+
+    /// The turn of whoever works on the files of a session.
+    pub(super) async fn turn_of(
+        &self,
+        session: SessionId,
+    ) -> Result<SemaphorePermit<'_>, AcquireError> {
+        self.turn(session).acquire().await
+    }
+
+    /// A place among those that read snapshots.
+    pub(super) async fn place(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
+        self.places.acquire().await
     }
 
     /// Waits until the files of a session are not being read; but not for long.

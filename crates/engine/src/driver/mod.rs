@@ -445,6 +445,7 @@ fn size_of_reports(fact: &Fact) -> usize {
         | Fact::SandboxFrozen { .. }
         | Fact::SandboxThawed { .. }
         | Fact::Persisted { .. }
+        | Fact::PutBack { .. }
         | Fact::TimePassed
         | Fact::DriverPanicked { .. } => 0,
     }

@@ -16,7 +16,7 @@ use ash_core::failure::Death;
 use ash_core::id::{RunId, SessionId, SnapshotId};
 use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::session::{Effect, Fact, Session};
-use ash_core::snapshot::PersistOutcome;
+use ash_core::snapshot::{PersistOutcome, PutBackOutcome};
 use ash_store::SessionRecord;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -143,6 +143,9 @@ impl Hands {
                     let sandbox = SandboxRef { session: self.session, incarnation };
                     self.persist(record, sandbox, number, (unless_like, only_if_busy));
                 }
+                Effect::PutBack { number, snapshot } => {
+                    self.put_back(record, number, snapshot.captured.id);
+                }
                 Effect::Freeze { incarnation, .. }
                 | Effect::Deliver { incarnation, .. }
                 | Effect::Interrupt { incarnation, .. }
@@ -212,6 +215,21 @@ impl Hands {
             };
             shared.counts.persisted(&outcome);
             let _driver_gone = outcomes.send(Fact::Persisted { number, outcome }.into()).await;
+        });
+    }
+
+    /// Has files put back. Nothing of the session runs, and nothing will before the outcome is known.
+    fn put_back(&self, record: &SessionRecord, number: u64, snapshot: SnapshotId) {
+        let (shared, outcomes) = (Arc::clone(&self.shared), self.outcomes.clone());
+        let (session, tenant) = (self.session, record.tenant.clone());
+        self.shared.tasks.spawn(async move {
+            let outcome = shared.host.put_back(session, &tenant, snapshot).await;
+            let outcome = outcome.unwrap_or_else(|error| {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, session.id = %session, "session {session}: {error}");
+                PutBackOutcome::Failed
+            });
+            let _driver_gone = outcomes.send(Fact::PutBack { number, outcome }.into()).await;
         });
     }
 
@@ -319,7 +337,8 @@ impl Worker {
             Effect::Deliver { run, .. } => self.deliver(run).await,
             Effect::Interrupt { run, .. } => host.interrupt(sandbox, run).await,
             Effect::Acknowledge { through, .. } => host.acknowledge(sandbox, through).await,
-            Effect::StopSandbox { .. } | Effect::Persist { .. } => Ok(()), // Never in a lane.
+            // Never in a lane.
+            Effect::StopSandbox { .. } | Effect::Persist { .. } | Effect::PutBack { .. } => Ok(()),
         };
         if let Err(error) = done {
             self.complain(&error);

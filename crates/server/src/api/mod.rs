@@ -8,6 +8,7 @@ mod account;
 mod agent;
 mod event;
 mod file;
+mod history;
 mod message;
 mod object;
 mod problem;
@@ -29,6 +30,9 @@ pub use event::{Event, Events, Frame, Log, Logs, Message, Messages};
 pub use file::{
     FileContent, FileDeleted, FileInfo, FileSource, FileWritten, Files, FilesWritten, NewFile,
     UploadWorkspace, WorkspaceUploaded, WriteFiles,
+};
+pub use history::{
+    ChangeCounts, FileChange, FileDiff, ForkSession, Omitted, RewindSession, Rewound, SnapshotDiff,
 };
 pub use message::{
     Block, Content, Effort, ExecCommand, ExecOutcome, IfBusy, MAX_BLOCKS, MAX_TEXT_CHARS,

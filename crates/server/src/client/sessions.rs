@@ -6,9 +6,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::api::{
-    CreateSession, Event, Events, ExecCommand, ExecOutcome, Logs, Message, Messages, PauseSession,
-    ResumeSession, Resumed, Run, RunBody, Runs, SendMessage, Sent, Session, SessionBody,
-    SessionStatus, Sessions, Snapshot, Snapshots, UpdateConfig,
+    CreateSession, Event, Events, ExecCommand, ExecOutcome, ForkSession, Logs, Message, Messages,
+    PauseSession, ResumeSession, Resumed, RewindSession, Rewound, Run, RunBody, Runs, SendMessage,
+    Sent, Session, SessionBody, SessionStatus, Sessions, Snapshot, SnapshotDiff, Snapshots,
+    UpdateConfig,
 };
 
 use super::error::ClientError;
@@ -118,6 +119,30 @@ impl Client {
     pub async fn snapshots(&self, id: Uuid) -> Result<Vec<Snapshot>, ClientError> {
         let answer: Snapshots = self.ask(Ask::get(at(id, "/snapshots?limit=1000"))).await?;
         Ok(answer.snapshots)
+    }
+
+    /// Begins another session where one was.
+    pub async fn fork(&self, id: Uuid, from: &ForkSession) -> Result<Session, ClientError> {
+        let repeat = Repeat::Keyed(idempotency_key());
+        let answer: SessionBody = self.ask(Ask::post(at(id, "/fork"), from, repeat)).await?;
+        Ok(answer.session)
+    }
+
+    /// Puts a session back to where it was.
+    pub async fn rewind(&self, id: Uuid, to: &RewindSession) -> Result<Rewound, ClientError> {
+        let repeat = if to.dry_run { Repeat::Safe } else { Repeat::Never };
+        self.ask(Ask::post(at(id, "/rewind"), to, repeat)).await
+    }
+
+    /// How the files of a snapshot differ from those of another one, of none, or of the last one.
+    pub async fn diff(
+        &self,
+        id: Uuid,
+        snapshot: Uuid,
+        against: Option<&str>,
+    ) -> Result<SnapshotDiff, ClientError> {
+        let against = against.map(|against| format!("?against={against}")).unwrap_or_default();
+        self.ask(Ask::get(at(id, &format!("/snapshots/{snapshot}/diff{against}")))).await
     }
 
     /// Brings a session back.

@@ -45,11 +45,13 @@ codes! {
     NO_WORKSPACE = "no_workspace";
     NOT_A_FILE = "not_a_file";
     NOT_FOUND = "not_found";
+    NOT_REWOUND = "not_rewound";
     NOT_TEXT = "not_text";
     PATH_NOT_ALLOWED = "path_not_allowed";
     RATE_LIMITED = "rate_limited";
     RUNTIME_UNAVAILABLE = "runtime_unavailable";
     SESSION_OVERLOADED = "session_overloaded";
+    SNAPSHOT_EXPIRED = "snapshot_expired";
     TENANT_NOT_ALLOWED = "tenant_not_allowed";
     TOO_LARGE = "too_large";
     TOO_MANY_BODIES = "too_many_bodies";

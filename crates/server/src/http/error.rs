@@ -126,6 +126,17 @@ impl From<EngineError> for ApiError {
             }
             EngineError::Damaged(cause) => Self::internal(cause),
             EngineError::Failed(failure) => start_failed(failure.code, &failure.message),
+            EngineError::SnapshotExpired => Self::new(
+                StatusCode::GONE,
+                Code::SNAPSHOT_EXPIRED,
+                "There is no snapshot of it any more",
+            ),
+            EngineError::NotRewound(why) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                Code::NOT_REWOUND,
+                format!("Nothing was rewound: {why}"),
+            )
+            .later(SOON),
             EngineError::NoSavedState => Self::new(
                 StatusCode::CONFLICT,
                 Code::NO_SAVED_STATE,
@@ -146,7 +157,7 @@ impl From<Refusal> for ApiError {
         let status = match refusal {
             Refusal::Ended => StatusCode::GONE,
             Refusal::NotActive(_) => StatusCode::BAD_REQUEST,
-            Refusal::RunInProgress => StatusCode::CONFLICT,
+            Refusal::RunInProgress | Refusal::BeingRewound => StatusCode::CONFLICT,
             Refusal::QueueFull => StatusCode::TOO_MANY_REQUESTS,
             Refusal::NoSuchRun | Refusal::NoSuchTurn => StatusCode::NOT_FOUND,
         };
@@ -157,12 +168,20 @@ impl From<Refusal> for ApiError {
             Refusal::QueueFull => "Too many prompts are waiting for this session".to_owned(),
             Refusal::NoSuchRun => "There is no such run, or it is over".to_owned(),
             Refusal::NoSuchTurn => "There is no such turn".to_owned(),
+            Refusal::BeingRewound => "The session is being rewound".to_owned(),
         };
         // For a session that is over there is nothing to bring back.
         let is_over = refusal == Refusal::NotActive(Status::Ended);
         let code = if is_over { Refusal::Ended } else { refusal };
         let error = Self::new(status, code, message);
-        if refusal == Refusal::QueueFull { error.later(SOON) } else { error }
+        match refusal {
+            Refusal::QueueFull | Refusal::BeingRewound => error.later(SOON),
+            Refusal::Ended
+            | Refusal::NotActive(_)
+            | Refusal::RunInProgress
+            | Refusal::NoSuchRun
+            | Refusal::NoSuchTurn => error,
+        }
     }
 }
 

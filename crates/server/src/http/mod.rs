@@ -23,6 +23,7 @@ mod exec;
 mod extract;
 mod files;
 mod health;
+mod history;
 mod idempotency;
 mod keys;
 mod layer;
@@ -85,6 +86,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(log::events))
         .routes(routes!(log::logs))
         .routes(routes!(snapshots::list))
+        .routes(routes!(history::fork))
+        .routes(routes!(history::rewind))
+        .routes(routes!(history::diff))
         .routes(routes!(runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(exec::exec))

@@ -149,6 +149,8 @@ problems! {
     Missing: ("404", "There is no such thing, or it is another tenant's");
     /// What a route can answer whose request can be in the way of another.
     Conflict: ("409", "Another request is in the way, or the idempotency key was used for another one");
+    /// What a route can answer that needs a snapshot.
+    Expired: ("410", "There is no snapshot of it any more, or the session has ended");
     /// What a route can answer that changes something of a session.
     Over: ("410", "The session has ended");
     /// What every route that takes a body can answer.

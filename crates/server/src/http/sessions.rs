@@ -383,9 +383,11 @@ fn cannot(what: &str, error: EngineError) -> ApiError {
     let standing = match refusal {
         Refusal::NotActive(status) => status,
         Refusal::Ended => Status::Ended,
-        Refusal::RunInProgress | Refusal::QueueFull | Refusal::NoSuchRun | Refusal::NoSuchTurn => {
-            return refusal.into();
-        }
+        Refusal::RunInProgress
+        | Refusal::QueueFull
+        | Refusal::NoSuchRun
+        | Refusal::NoSuchTurn
+        | Refusal::BeingRewound => return refusal.into(),
     };
     let message = format!("Cannot {what} session with status \"{standing}\"");
     let is_over = standing == Status::Ended;

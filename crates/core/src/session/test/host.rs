@@ -7,11 +7,11 @@ use super::super::{AgentEnding, Effect, Fact, NumberedReport, Report, ReportBody
 use super::world::{Work, World};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::id::{RunId, SnapshotId};
-use crate::number::{Incarnation, SpoolPosition};
+use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
 use crate::policy::Policy;
 use crate::resume::{Found, Native, Source, Workspace};
 use crate::run::{Completion, Phase, Usage};
-use crate::snapshot::{Captured, PersistOutcome};
+use crate::snapshot::{Captured, PersistOutcome, PutBackOutcome, Snapshot};
 use crate::time::Timestamp;
 
 /// A sandbox in the host.
@@ -100,12 +100,36 @@ impl World {
                     _ => self.transit.push(Fact::Persisted { number, outcome: captured(number) }),
                 }
             }
+            Effect::PutBack { number, .. } => {
+                let outcome = match number % 5 {
+                    1 => PutBackOutcome::Failed,
+                    2 => return, // Nobody hears of it again.
+                    3 => PutBackOutcome::Lost,
+                    _ => PutBackOutcome::Done,
+                };
+                assert!(self.live.is_empty(), "files are put back under a sandbox");
+                self.transit.push(Fact::PutBack { number, outcome });
+            }
             Effect::Acknowledge { incarnation, through } => {
                 if let Some(sandbox) = self.live.get_mut(&incarnation) {
                     sandbox.spool.retain(|&position, _| position > through.get());
                 }
             }
         }
+    }
+
+    /// One of the snapshots that there are; of a turn that never was, if there are fewer.
+    pub(super) fn snapshot_to(&self, which: u32) -> Snapshot {
+        let PersistOutcome::Captured(captured) = captured(u64::MAX) else { unreachable!() };
+        let known = self.snapshots.get(which as usize).cloned();
+        known.unwrap_or_else(|| Snapshot {
+            captured,
+            seq: Seq::new(1),
+            turn: Turn::new(u32::MAX),
+            at: self.now,
+            transcript: None,
+            completed_runs: 0,
+        })
     }
 
     /// Sometimes everything is where it was, sometimes nothing is.
@@ -146,6 +170,7 @@ impl World {
             }
             Fact::SandboxGone { incarnation, .. } => Some((*incarnation, u64::MAX)),
             Fact::Persisted { .. }
+            | Fact::PutBack { .. }
             | Fact::SandboxStarted { .. }
             | Fact::SandboxStartFailed { .. }
             | Fact::SandboxUnreachable { .. }

@@ -5,6 +5,7 @@ mod host;
 mod persist;
 mod property;
 mod resume;
+mod rewind;
 mod world;
 
 use std::time::Duration;
@@ -355,18 +356,6 @@ fn a_skipped_report_is_admitted_in_the_log() {
     let late = Report { run, body: ReportBody::TextDelta("late".to_owned()) };
     world.observe(reported(world.session.incarnation(), SpoolPosition::new(4), late));
     assert!(world.log.contains(&Entry::ReportsLost { missing: 3 }));
-}
-
-#[test]
-fn a_rewind_needs_a_session_that_does_nothing() {
-    let mut world = World::settled();
-    world.ask(PROMPT).unwrap();
-    assert_eq!(world.ask(Ask::Rewind(0)), Err(Refusal::RunInProgress));
-    world.finish(AgentEnding::Completed(Completion::EndTurn));
-    assert_eq!(world.ask(Ask::Rewind(9)), Err(Refusal::NoSuchTurn));
-    world.ask(Ask::Rewind(0)).unwrap();
-    assert_eq!(world.session.lineage().turns(), 0);
-    assert_eq!(world.log.last(), Some(&Entry::Rewound { from: Turn::new(1), to: Turn::ZERO }));
 }
 
 #[test]

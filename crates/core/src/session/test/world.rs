@@ -15,7 +15,7 @@ use crate::entry::{Entry, ResumePath};
 use crate::failure::Death;
 use crate::id::{RunId, SessionId};
 use crate::json::Json;
-use crate::number::{Incarnation, Seq, Turn};
+use crate::number::{Incarnation, Seq};
 use crate::policy::{Context, Policy};
 use crate::refusal::Refusal;
 use crate::resume::Found;
@@ -398,7 +398,7 @@ impl World {
             Ask::Use => Request::Use,
             Ask::Evict => Request::Evict { reason: PauseReason::Evicted },
             Ask::Touch => Request::Touch,
-            Ask::Rewind(turn) => Request::Rewind { to: Turn::new(turn) },
+            Ask::Rewind(which) => Request::Rewind { to: Box::new(self.snapshot_to(which)) },
             Ask::End => Request::End,
         }
     }

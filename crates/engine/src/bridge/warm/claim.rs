@@ -58,7 +58,9 @@ impl Inner {
     ) -> Result<Option<Found>, Failure> {
         let Some(pool) = &self.warm else { return Ok(None) };
         let is_first = sandbox.incarnation == Incarnation::ZERO.next();
-        let has_past = start.transcript.is_some() || start.completed_runs > 0;
+        // A fork may begin before its first turn: its files are not those that wait.
+        let has_past =
+            start.transcript.is_some() || start.completed_runs > 0 || start.snapshot.is_some();
         if agent.prewarm == 0 || !is_first || has_past {
             return Ok(None);
         }

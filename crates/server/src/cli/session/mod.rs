@@ -4,6 +4,7 @@ mod cp;
 mod create;
 mod exec;
 mod files;
+mod history;
 mod lifecycle;
 mod list;
 mod send;
@@ -35,6 +36,9 @@ enum Command {
     Resume(lifecycle::Resume),
     /// List the snapshots of a session's files, newest first
     Snapshots(lifecycle::Which),
+    Fork(history::Fork),
+    Rewind(history::Rewind),
+    Diff(history::Diff),
     /// End a session for ever
     End(lifecycle::Which),
     /// Cut the run that goes on
@@ -54,6 +58,9 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         Command::Stop(which) => lifecycle::stop(ctx, &which).await,
         Command::Pause(args) => lifecycle::pause(ctx, &args).await,
         Command::Snapshots(which) => snapshots::run(ctx, &which).await,
+        Command::Fork(args) => history::fork(ctx, &args).await,
+        Command::Rewind(args) => history::rewind(ctx, &args).await,
+        Command::Diff(args) => history::diff(ctx, &args).await,
         Command::Resume(args) => lifecycle::resume(ctx, &args).await,
         Command::End(which) => lifecycle::end(ctx, &which).await,
         Command::Interrupt(which) => lifecycle::interrupt(ctx, &which).await,

@@ -73,7 +73,10 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
             "`session_imported`",
             vec![Entry::SessionImported { from: session(), turn: Turn::new(1), snapshot: None }],
         ),
-        ("`rewound`", vec![Entry::Rewound { from: Turn::new(2), to: Turn::new(1) }]),
+        (
+            "`rewound`",
+            vec![Entry::Rewound { from: Turn::new(2), to: Turn::new(1), snapshot: None }],
+        ),
         ("`prompt`", vec![Entry::Prompt { run, content: json_of("\"hi\"") }]),
         (
             "`run_started`",

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::client::{Answer, Frame};
+use super::client::{Answer, Client, Frame};
 use super::served::{Served, held, let_go};
 
 /// What was asked and answered, with ids and times made the same in every run.
@@ -214,6 +214,11 @@ async fn every_route_answers_as_it_always_did() {
     ask!("POST", of("/resume"), json!({ "requireState": true }));
     ask!("POST", of("/resume"));
     ask!("POST", of("/stop"));
+    // History.
+    let snapshot = captured(client, &id).await;
+    ask!("GET", of(&format!("/snapshots/{snapshot}/diff?against={snapshot}")));
+    ask!("POST", of("/rewind"), json!({ "turn": 2, "dryRun": true }));
+    ask!("POST", of("/fork"), json!({ "turn": 2 }));
     ask!("POST", of("/resume"));
     ask!("DELETE", of(""));
     // The account.
@@ -235,6 +240,21 @@ async fn every_route_answers_as_it_always_did() {
     let routes = super::operations().into_iter().filter(|(_, path)| !path.starts_with("/docs"));
     for (method, path) in routes {
         assert!(was_asked(&transcript.text, &method, &path), "{method} {path} is not tried here");
+    }
+}
+
+/// The last snapshot of a session, once everything is captured that there is.
+async fn captured(client: &Client, id: &str) -> String {
+    loop {
+        let session = client.get(&format!("/api/sessions/{id}")).await.ok();
+        let rewind = json!({ "turn": 2, "dryRun": true });
+        let settled = client.post(&format!("/api/sessions/{id}/rewind"), &rewind).await;
+        if let (200, Some(snapshot)) =
+            (settled.status, session["session"]["snapshot"]["id"].as_str())
+        {
+            return snapshot.to_owned();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
 

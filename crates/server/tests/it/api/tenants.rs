@@ -73,6 +73,7 @@ async fn the_key_of_the_environment_is_the_default_tenants() {
 struct Belongings {
     session: String,
     run: String,
+    snapshot: String,
     key: String,
     credential: String,
 }
@@ -91,7 +92,15 @@ impl Belongings {
         let session = text(&made["session"]["id"]);
         let run = client.say(&session, "word-of-mine\n/say answer-of-mine").await.all().await;
         let run = text(&run.last().unwrap().data["runId"]);
-        Self { session, run, key: text(&key["id"]), credential }
+        // What is captured later is no change that a stranger made.
+        let snapshot = loop {
+            let now = client.get(&format!("/api/sessions/{session}")).await.ok();
+            if let Some(snapshot) = now["session"]["snapshot"]["id"].as_str() {
+                break snapshot.to_owned();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        };
+        Self { session, run, snapshot, key: text(&key["id"]), credential }
     }
 
     /// A route with the first tenant's names in it; nothing, if it names nothing.
@@ -104,6 +113,7 @@ impl Belongings {
         let named = path
             .replace("{id}", id)
             .replace("{run}", &self.run)
+            .replace("{snapshot}", &self.snapshot)
             .replace("{name}", "coder")
             .replace("{version}", "1")
             .replace("{*path}", "CLAUDE.md")
@@ -147,6 +157,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
     let last = path.rsplit('/').next().unwrap_or_default();
     match (method, last) {
         ("POST", "messages") => Some(json!({ "content": "intruder", "wake": true })),
+        ("POST", "rewind") => Some(json!({ "turn": 1 })),
         ("POST", "exec") => Some(json!({ "command": "touch intruder" })),
         ("POST", "files") => {
             let file = json!({ "path": "intruder", "content": "eA==" });
@@ -164,14 +175,6 @@ async fn a_stranger_with_every_id_finds_nothing_and_changes_nothing() {
     let served = Served::start().await;
     let (client, stranger) = (&served.client, served.stranger().await);
     let mine = Belongings::of(client).await;
-    // What is captured meanwhile is no change that a stranger made.
-    loop {
-        let session = client.get(&format!("/api/sessions/{}", mine.session)).await.ok();
-        if !session["session"]["snapshot"].is_null() {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
     let before = mine.seen(client).await;
     let mut tried = 0;
     for (method, path) in operations() {

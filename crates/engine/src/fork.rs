@@ -1,0 +1,203 @@
+//! A session that begins where another one was.
+//!
+//! Which snapshot belongs to a turn: the newest of those that were made while the conversation was at that turn, after
+//! its run had ended. One that was made in the middle of the run can be named by its id.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
+use ash_core::number::{Seq, Turn};
+use ash_core::refusal::Refusal;
+use ash_core::session::{History, Origin, Session};
+use ash_core::snapshot::Snapshot;
+use ash_store::{
+    ImportedSession, Inherited, NewSession, RunRecord, SessionRecord, StoreError, StoredSession,
+};
+
+use crate::engine::{Created, Engine, Idempotency};
+use crate::error::EngineError;
+
+/// How many entries of a log are read at once.
+const PAGE: u32 = 1_000;
+
+/// How many snapshots and runs of a session are looked through.
+const MANY: u32 = 100_000;
+
+/// How long somebody waits for a capture that is under way.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// It is looked this often whether it is over: not every capture is an entry of the log.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A point of a session's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// As it is now.
+    Latest,
+    /// When this snapshot was made.
+    Snapshot(SnapshotId),
+    /// At the end of this turn.
+    Turn(Turn),
+}
+
+impl Engine {
+    /// Makes a session that begins where another one was: with its log and its files up to that point. It is
+    /// paused. The other one is not touched, and may go on meanwhile.
+    pub async fn fork(
+        &self,
+        tenant: &TenantId,
+        parent: SessionId,
+        at: Point,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Arc<StoredSession>, EngineError> {
+        self.accepts_work()?;
+        let store = &self.shared.store;
+        if let Some(Created { session }) = self.earlier(idempotency.as_ref()).await? {
+            return Ok(store.session(tenant, session).await?);
+        }
+        let snapshot = self.snapshot_at(tenant, parent, at).await?;
+        let of = store.session(tenant, parent).await?;
+        let through = snapshot.seq;
+        let history = self.history(parent, through).await?;
+        let mut snapshots = store.snapshots(parent, MANY).await?;
+        snapshots.retain(|kept| kept.snapshot.seq <= through);
+        let id = self.shared.ids.make(self.shared.now(), SessionId::from_parts);
+        let ctx = self.shared.context();
+        let (origin, epoch) = (Origin::Fork(parent), of.session.log_epoch().next());
+        let lives = of.session.expires_at().map(|at| at.since(of.record.created_at));
+        let (session, decision) =
+            Session::with_history(&ctx, id, origin, epoch, history, Some(snapshot));
+        let session =
+            session.with_time_to_live(&ctx, lives).with_idle_timeout(of.session.idle_timeout());
+        let record =
+            SessionRecord { id, parent: Some(parent), created_at: ctx.now, ..of.record.clone() };
+        let receipt = match &idempotency {
+            Some(idempotency) => Some(self.receipt(idempotency, &Created { session: id })?),
+            None => None,
+        };
+        let imported = ImportedSession {
+            new: NewSession {
+                record,
+                due_at: session.next_deadline(ctx.policy),
+                session,
+                entries: decision.entries,
+                owner: self.shared.owner,
+                receipt,
+            },
+            inherited: Some(Inherited { session: parent, through }),
+            runs: decision.runs,
+            snapshots,
+        };
+        match store.import_session(&imported).await {
+            Ok(_) => Ok(store.session(tenant, id).await?),
+            // The same request was carried out between our look and our write.
+            Err(StoreError::Exists("receipt")) => match self.earlier(idempotency.as_ref()).await? {
+                Some(Created { session }) => Ok(store.session(tenant, session).await?),
+                None => Err(EngineError::Exists("receipt")),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the log of a session says up to an entry.
+    async fn history(&self, session: SessionId, through: Seq) -> Result<History, EngineError> {
+        let mut history = History::default();
+        while history.last_seq() < through {
+            let page = self.shared.store.events_after(session, history.last_seq(), PAGE).await?;
+            if page.is_empty() {
+                let error = StoreError::Conflict { session, expected: through };
+                return Err(EngineError::Damaged(error.into()));
+            }
+            for logged in page.iter().take_while(|logged| logged.seq <= through) {
+                history.read(logged).map_err(|error| EngineError::Damaged(error.into()))?;
+            }
+        }
+        Ok(history)
+    }
+
+    /// The snapshot of a point of a session's history, which can be brought back.
+    pub(crate) async fn snapshot_at(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        at: Point,
+    ) -> Result<Snapshot, EngineError> {
+        let stored = self.captured(tenant, session).await?;
+        let snapshot = match at {
+            Point::Latest => {
+                stored.session.persistence().last().cloned().ok_or(EngineError::NoSavedState)?
+            }
+            Point::Snapshot(id) => self.shared.store.snapshot(session, id).await?.snapshot,
+            Point::Turn(turn) => self.snapshot_of(&stored.session, turn).await?,
+        };
+        let id = snapshot.captured.id;
+        let found = self.shared.host.has_snapshot(tenant, id).await;
+        match found.map_err(|error| EngineError::Unavailable(error.into()))? {
+            true => Ok(snapshot),
+            false => Err(EngineError::SnapshotExpired),
+        }
+    }
+
+    async fn snapshot_of(&self, session: &Session, turn: Turn) -> Result<Snapshot, EngineError> {
+        if turn > session.lineage().last() {
+            return Err(Refusal::NoSuchTurn.into());
+        }
+        if session.current_run().is_some_and(|run| run.turn == turn) {
+            return Err(Refusal::RunInProgress.into());
+        }
+        let runs = self.shared.store.runs(session.id(), MANY).await?;
+        let ended = runs.iter().find(|run| run.turn == Some(turn)).and_then(|run| run.ended_at);
+        let snapshots = self.shared.store.snapshots(session.id(), MANY).await?;
+        // Before the first turn there is no run that could have been in the middle of something.
+        let is_of_turn = |snapshot: &Snapshot| {
+            snapshot.turn == turn
+                && (turn == Turn::ZERO || ended.is_some_and(|ended| snapshot.at >= ended))
+        };
+        let found = snapshots.into_iter().map(|kept| kept.snapshot).find(is_of_turn);
+        found.ok_or(EngineError::SnapshotExpired)
+    }
+
+    /// A session of which everything is captured that is wanted now. A run that goes on is not waited for, nor what
+    /// cannot be captured.
+    pub(crate) async fn captured(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Arc<StoredSession>, EngineError> {
+        let begun = tokio::time::Instant::now();
+        let mut stored = self.shared.store.session(tenant, session).await?;
+        let never = stored.session.persistence().last().is_none();
+        if never && stored.session.current_run().is_none() {
+            // Whoever is over, or on the way, has nothing that could be captured now.
+            if let Err(error @ (EngineError::Draining | EngineError::Unavailable(_))) =
+                self.touch(session).await
+            {
+                return Err(error);
+            }
+            stored = self.shared.store.session(tenant, session).await?;
+        }
+        while waits_for_a_capture(&stored.session) && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            stored = self.shared.store.session(tenant, session).await?;
+        }
+        Ok(stored)
+    }
+
+    /// The runs of a session that are on branches it has left; their messages are no part of the conversation.
+    pub async fn abandoned_runs(&self, session: &Session) -> Result<BTreeSet<RunId>, EngineError> {
+        let lineage = session.lineage();
+        if lineage.turns() == lineage.last().get() {
+            return Ok(BTreeSet::new());
+        }
+        let runs = self.shared.store.runs(session.id(), MANY).await?;
+        let left = |run: &RunRecord| run.turn.is_some_and(|turn| !lineage.contains(turn));
+        Ok(runs.iter().filter(|run| left(run)).map(|run| run.id).collect())
+    }
+}
+
+fn waits_for_a_capture(session: &Session) -> bool {
+    let persistence = session.persistence();
+    session.current_run().is_none() && !persistence.is_settled() && persistence.failed().is_none()
+}
