@@ -6,6 +6,8 @@ use ash_core::failure::{Failure, FailureCode};
 use ash_core::refusal::Refusal;
 use ash_store::StoreError;
 
+use crate::cloud::CloudError;
+
 /// Why the engine did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -21,6 +23,12 @@ pub enum EngineError {
     /// The session's files are gone, and it was not to begin without them.
     #[error("the session has no saved state")]
     NoSavedState,
+    /// Nothing is copied to a cloud.
+    #[error("there is no cloud")]
+    NoCloud,
+    /// It could not be brought from the cloud.
+    #[error(transparent)]
+    Cloud(CloudError),
     /// There already is one.
     #[error("this {0} already exists")]
     Exists(&'static str),
@@ -52,10 +60,14 @@ impl EngineError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Overloaded | Self::Draining | Self::Unavailable(_) => true,
-            Self::Failed(failure) => matches!(failure.code, FailureCode::SandboxCapacity),
+            Self::Cloud(error) => error.is_unavailable(),
+            Self::Failed(failure) => {
+                matches!(failure.code, FailureCode::SandboxCapacity | FailureCode::CloudUnavailable)
+            }
             Self::Refused(_)
             | Self::NotFound(_)
             | Self::NoSavedState
+            | Self::NoCloud
             | Self::Exists(_)
             | Self::KeyReused
             | Self::TooLarge { .. }
@@ -87,6 +99,21 @@ impl From<StoreError> for EngineError {
             | StoreError::Unavailable(_) => Self::Unavailable(error.into()),
             StoreError::TooLarge { bytes } => Self::TooLarge { bytes },
             StoreError::Damaged { .. } | StoreError::TooNew { .. } => Self::Damaged(error.into()),
+        }
+    }
+}
+
+impl From<CloudError> for EngineError {
+    fn from(error: CloudError) -> Self {
+        match error {
+            CloudError::Store(error) => error.into(),
+            CloudError::Here(error) => Self::Damaged(error),
+            CloudError::Unavailable(_)
+            | CloudError::Unfit(_)
+            | CloudError::NotFound(_)
+            | CloudError::Damaged(_)
+            | CloudError::TooNew { .. }
+            | CloudError::Elsewhere => Self::Cloud(error),
         }
     }
 }

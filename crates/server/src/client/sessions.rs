@@ -6,9 +6,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::api::{
-    CreateSession, Event, Events, ExecCommand, ExecOutcome, Logs, Message, Messages, PauseSession,
-    ResumeSession, Resumed, Run, RunBody, Runs, SendMessage, Sent, Session, SessionBody,
-    SessionStatus, Sessions, Snapshot, Snapshots, UpdateConfig,
+    CloudSessions, CreateSession, Event, Events, ExecCommand, ExecOutcome, Logs, Message, Messages,
+    PauseSession, ResumeSession, Resumed, Run, RunBody, Runs, SendMessage, Sent, Session,
+    SessionBody, SessionStatus, Sessions, Snapshot, Snapshots, UpdateConfig,
 };
 
 use super::error::ClientError;
@@ -118,6 +118,18 @@ impl Client {
     pub async fn snapshots(&self, id: Uuid) -> Result<Vec<Snapshot>, ClientError> {
         let answer: Snapshots = self.ask(Ask::get(at(id, "/snapshots?limit=1000"))).await?;
         Ok(answer.snapshots)
+    }
+
+    /// The sessions that are in the server's bucket, newest first.
+    pub async fn cloud_sessions(&self) -> Result<CloudSessions, ClientError> {
+        self.ask(Ask::get("/api/cloud/sessions?limit=1000".into())).await
+    }
+
+    /// Makes a session that is in the server's bucket one of the server.
+    pub async fn import_cloud_session(&self, id: Uuid) -> Result<Session, ClientError> {
+        let path = format!("/api/cloud/sessions/{id}/import");
+        let answer: SessionBody = self.ask(Ask::post(path, &json!({}), Repeat::Never)).await?;
+        Ok(answer.session)
     }
 
     /// Brings a session back.

@@ -15,6 +15,7 @@
 mod agents;
 mod app;
 mod auth;
+mod cloud;
 mod code;
 mod connection;
 mod credentials;
@@ -85,6 +86,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(log::events))
         .routes(routes!(log::logs))
         .routes(routes!(snapshots::list))
+        .routes(routes!(cloud::list))
+        .routes(routes!(cloud::import))
         .routes(routes!(runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(exec::exec))
