@@ -120,6 +120,7 @@ impl Stage {
             environment: BTreeMap::new(),
             egress: Arc::new(proxy),
             enclosure: Enclosure::Nothing,
+            cloud: None,
         })
         .expect("the directory can be used");
         world::deploy(&*store).await;
@@ -130,6 +131,7 @@ impl Stage {
             policy: world::policy(),
             ids: IdSource::unguessable(),
             owner,
+            cloud: None,
         });
         let create = CreateSession {
             tenant: TenantId::default_tenant(),

@@ -56,6 +56,7 @@ pub(crate) async fn engine(store: Arc<dyn Store>, host: &FakeHost) -> Engine {
         policy: policy(),
         ids: IdSource::unguessable(),
         owner,
+        cloud: None,
     })
 }
 

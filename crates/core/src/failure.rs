@@ -22,6 +22,8 @@ pub enum FailureCode {
     SandboxLost,
     /// The sandbox would not go away, so no new one may start.
     SandboxStuck,
+    /// The files of the session are in the cloud alone, and that does not answer.
+    CloudUnavailable,
     /// The agent did not answer, or did not obey.
     AgentUnresponsive,
     /// The agent itself reported that it could not go on.
@@ -36,7 +38,7 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// Every code, for documentation and its test.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::SandboxStartFailed,
         Self::SandboxCapacity,
         Self::SandboxStartTimeout,
@@ -45,6 +47,7 @@ impl FailureCode {
         Self::SandboxDiskFull,
         Self::SandboxLost,
         Self::SandboxStuck,
+        Self::CloudUnavailable,
         Self::AgentUnresponsive,
         Self::AgentFailed,
         Self::TurnTimeout,
@@ -63,6 +66,7 @@ impl FailureCode {
             Self::SandboxDiskFull => "sandbox_disk_full",
             Self::SandboxLost => "sandbox_lost",
             Self::SandboxStuck => "sandbox_stuck",
+            Self::CloudUnavailable => "cloud_unavailable",
             Self::AgentUnresponsive => "agent_unresponsive",
             Self::AgentFailed => "agent_failed",
             Self::TurnTimeout => "turn_timeout",

@@ -158,6 +158,7 @@ impl Outcome {
                 | FailureCode::SandboxDiskFull
                 | FailureCode::SandboxLost
                 | FailureCode::SandboxStuck
+                | FailureCode::CloudUnavailable
                 | FailureCode::AgentUnresponsive
                 | FailureCode::AgentFailed
                 | FailureCode::SessionExpired

@@ -3,26 +3,31 @@
 //!
 //! ```text
 //!   data/snapshots/<tenant>/              packs and records (crates/snapshot/FORMAT.md)
+//!   <cloud>/tenants/<tenant>/repository/  the same, where there is a cloud
 //!   data/sandboxes/<session>/captured     what the last capture saw: a help, and no more
 //! ```
 
 mod compare;
 mod put_back;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::resume::Source;
 use ash_core::snapshot::Captured;
 use ash_snapshot::objects::LocalObjects;
 use ash_snapshot::{
-    Capture, Damaged, Freeze, Repository, Restore, Root, SnapshotError, State, Took, caches,
+    Capture, Damaged, Freeze, Replicate, Repository, Restore, Root, SnapshotError, State, Took,
+    caches,
 };
+
+use crate::cloud::{CloudError, Remote};
 
 /// The names of the two trees of a session.
 const WORKSPACE: &str = "workspace";
@@ -35,12 +40,16 @@ const FREEZE_BUDGET: Duration = Duration::from_millis(250);
 const MAX_THREADS: usize = 4;
 
 /// How many names a restore makes at the most.
-const MAX_ENTRIES: u64 = 20_000_000;
+pub(crate) const MAX_ENTRIES: u64 = 20_000_000;
 
 /// The snapshots of all sessions on this machine.
 pub(crate) struct Archive {
     root: PathBuf,
     open: Mutex<BTreeMap<TenantId, Repository>>,
+    /// Where they lie too.
+    remote: Option<Arc<Remote>>,
+    /// Those that were fetched from there, and not brought back since.
+    fetched: Mutex<BTreeSet<SnapshotId>>,
 }
 
 /// A session's directories.
@@ -54,11 +63,21 @@ pub(crate) struct Places {
 
 impl Archive {
     pub(crate) fn new(data: &Path) -> Self {
-        Self { root: data.join("snapshots"), open: Mutex::default() }
+        let (open, fetched) = (Mutex::default(), Mutex::default());
+        Self { root: data.join("snapshots"), open, remote: None, fetched }
+    }
+
+    /// The same, with a cloud beside it.
+    pub(crate) fn with_remote(self, remote: Arc<Remote>) -> Self {
+        Self { remote: Some(remote), ..self }
+    }
+
+    pub(crate) fn remote(&self) -> Option<&Remote> {
+        self.remote.as_deref()
     }
 
     /// The repository of a tenant, which is made when it is needed first.
-    fn repository(&self, tenant: &TenantId) -> Result<Repository, ArchiveError> {
+    pub(crate) fn repository(&self, tenant: &TenantId) -> Result<Repository, ArchiveError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(repository) = open.get(tenant) {
             return Ok(repository.clone());
@@ -119,8 +138,21 @@ impl Archive {
         Ok(Some((captured, made.took)))
     }
 
-    /// Whether there is a snapshot. Blocks.
+    /// Whether there is a snapshot, here or in the cloud. Blocks.
     pub(crate) fn has(&self, tenant: &TenantId, id: SnapshotId) -> Result<bool, ArchiveError> {
+        if self.has_here(tenant, id)? {
+            return Ok(true);
+        }
+        let Some(remote) = &self.remote else { return Ok(false) };
+        let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
+        match shelf.repository.snapshot(theirs(id)) {
+            Ok(_) => Ok(true),
+            Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => Ok(false),
+            Err(error) => Err(ArchiveError::Cloud(error.into())),
+        }
+    }
+
+    fn has_here(&self, tenant: &TenantId, id: SnapshotId) -> Result<bool, ArchiveError> {
         match self.repository(tenant)?.snapshot(theirs(id)).map_err(ArchiveError::from) {
             Ok(_) => Ok(true),
             Err(error) if error.is_lost() => Ok(false),
@@ -128,13 +160,48 @@ impl Archive {
         }
     }
 
-    /// Brings back those of a session's directories that are not there. Blocks.
+    /// Sees to it that a snapshot is here, if it is anywhere: what is missing of it is fetched from the cloud. Says
+    /// whether that was so. Blocks.
+    pub(crate) fn fetch(&self, tenant: &TenantId, id: SnapshotId) -> Result<bool, ArchiveError> {
+        let Some(remote) = &self.remote else { return Ok(false) };
+        if self.has_here(tenant, id)? {
+            return Ok(false);
+        }
+        let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
+        let here = self.repository(tenant)?;
+        let copied = here.replicate(&Replicate {
+            from: &shelf.repository,
+            snapshot: theirs(id),
+            max_entries: MAX_ENTRIES,
+            threads: threads(),
+            progress: &|_| true,
+        });
+        match copied {
+            Ok(copied) => {
+                let bytes = copied.copied_bytes;
+                metrics::counter!("ash_cloud_bytes_total", "way" => "down").increment(bytes);
+                self.fetched.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+                Ok(true)
+            }
+            // It is nowhere, and everybody will be told.
+            Err(error @ (SnapshotError::Missing(_) | SnapshotError::Damaged { .. })) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "snapshot {id} is neither here nor whole in the cloud");
+                Ok(false)
+            }
+            Err(error @ SnapshotError::Store { .. }) => Err(ArchiveError::Cloud(error.into())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Brings back those of a session's directories that are not there, and says from where. Blocks.
     pub(crate) fn bring_back(
         &self,
         tenant: &TenantId,
         id: SnapshotId,
         places: &Places,
-    ) -> Result<(), ArchiveError> {
+    ) -> Result<Source, ArchiveError> {
+        self.fetch(tenant, id)?;
         let repository = self.repository(tenant)?;
         let snapshot = repository.snapshot(theirs(id))?;
         for (name, place) in [(HOME, &places.home), (WORKSPACE, &places.workspace)] {
@@ -155,19 +222,20 @@ impl Archive {
                 progress: &|_| true,
             })?;
         }
-        Ok(())
+        let fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        Ok(if fetched { Source::Cloud } else { Source::Local })
     }
 }
 
-fn threads() -> usize {
+pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |many| many.get().min(MAX_THREADS))
 }
 
-fn theirs(id: SnapshotId) -> ash_snapshot::SnapshotId {
+pub(crate) fn theirs(id: SnapshotId) -> ash_snapshot::SnapshotId {
     id.to_string().parse().expect("both are UUIDs, written the same way")
 }
 
-fn ours(id: ash_snapshot::SnapshotId) -> SnapshotId {
+pub(crate) fn ours(id: ash_snapshot::SnapshotId) -> SnapshotId {
     id.to_string().parse().expect("both are UUIDs, written the same way")
 }
 
@@ -180,6 +248,8 @@ pub(crate) enum ArchiveError {
     Place(#[source] io::Error),
     #[error("the agent's home cannot be looked at: {0}")]
     Home(#[source] io::Error),
+    #[error(transparent)]
+    Cloud(CloudError),
 }
 
 impl ArchiveError {
@@ -187,7 +257,7 @@ impl ArchiveError {
     pub(crate) fn is_lost(&self) -> bool {
         match self {
             Self::Snapshot(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => true,
-            Self::Snapshot(_) | Self::Place(_) | Self::Home(_) => false,
+            Self::Snapshot(_) | Self::Place(_) | Self::Home(_) | Self::Cloud(_) => false,
         }
     }
 }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::at_once::AtOnce;
 use crate::beside::MAX_COMMANDS;
 use crate::bus::Bus;
+use crate::cloud::{self, Cloud};
 use crate::counts::{Counts, Resumes};
 use crate::error::EngineError;
 use crate::follow::{FollowFrom, Follower};
@@ -50,6 +51,8 @@ pub struct Options {
     /// Which life of a server this is, from [`Store::next_owner`]: it takes sessions from earlier
     /// ones, and later ones take them from it.
     pub owner: Owner,
+    /// Where everything is copied to.
+    pub cloud: Option<Cloud>,
 }
 
 /// Drives sessions. Cheap to clone; all clones are the same engine.
@@ -117,7 +120,7 @@ impl Engine {
     /// process and no other. It runs until [`drain`](Self::drain) or [`abort`](Self::abort);
     /// dropping the handle does not stop it.
     pub fn start(options: Options) -> Self {
-        let Options { store, host, clock, policy, ids, owner } = options;
+        let Options { store, host, clock, policy, ids, owner, cloud } = options;
         let most = usize::try_from(policy.max_sandboxes.get()).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             store,
@@ -133,6 +136,7 @@ impl Engine {
             commands: AtOnce::new(MAX_COMMANDS),
             file_work: FileWork::default(),
             places: Places::new(most),
+            cloud,
         });
         let engine = Self {
             registry: Registry::new(Arc::clone(&shared)),
@@ -141,6 +145,9 @@ impl Engine {
         };
         engine.shared.tasks.spawn(engine.clone().keep_reconciling());
         engine.shared.host.lend(WarmPlaces::of(&engine.shared));
+        if let Some(cloud) = engine.shared.cloud.clone() {
+            engine.shared.tasks.spawn(cloud::work(Arc::clone(&engine.shared), cloud));
+        }
         engine
     }
 
@@ -259,7 +266,7 @@ impl Engine {
         session: SessionId,
         if_running: IfRunning,
     ) -> Result<Session, EngineError> {
-        self.ask(tenant, session, Request::Pause { if_running }).await
+        self.rest(tenant, session, Request::Pause { if_running }).await
     }
 
     /// Destroys a session's sandbox; the session can be resumed.
@@ -268,7 +275,7 @@ impl Engine {
         tenant: &TenantId,
         session: SessionId,
     ) -> Result<Session, EngineError> {
-        self.ask(tenant, session, Request::Stop).await
+        self.rest(tenant, session, Request::Stop).await
     }
 
     /// Gives the place of a session's sandbox up, unless a run goes on in it.
@@ -289,7 +296,7 @@ impl Engine {
 
     /// Ends a session for ever.
     pub async fn end(&self, tenant: &TenantId, session: SessionId) -> Result<Session, EngineError> {
-        self.ask(tenant, session, Request::End).await
+        self.rest(tenant, session, Request::End).await
     }
 
     /// Deletes an agent: its sessions are hidden at once, and ended. What cannot be ended now is
@@ -407,7 +414,7 @@ impl Engine {
         self.shared.file_work.at_rest(REMOVALS_PATIENCE).await;
     }
 
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
         tenant: &TenantId,
         session: SessionId,

@@ -6,6 +6,8 @@ use ash_core::failure::{Failure, FailureCode};
 use ash_core::refusal::Refusal;
 use ash_store::StoreError;
 
+use crate::cloud::CloudError;
+
 /// Why the engine did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -27,6 +29,12 @@ pub enum EngineError {
     /// What is there could not be captured, or what was to be put back not read. The session is what it was.
     #[error("nothing was rewound: {0}")]
     NotRewound(String),
+    /// Nothing is copied to a cloud.
+    #[error("there is no cloud")]
+    NoCloud,
+    /// It could not be brought from the cloud.
+    #[error(transparent)]
+    Cloud(CloudError),
     /// There already is one.
     #[error("this {0} already exists")]
     Exists(&'static str),
@@ -58,11 +66,15 @@ impl EngineError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Overloaded | Self::Draining | Self::NotRewound(_) | Self::Unavailable(_) => true,
-            Self::Failed(failure) => matches!(failure.code, FailureCode::SandboxCapacity),
+            Self::Cloud(error) => error.is_unavailable(),
+            Self::Failed(failure) => {
+                matches!(failure.code, FailureCode::SandboxCapacity | FailureCode::CloudUnavailable)
+            }
             Self::Refused(_)
             | Self::NotFound(_)
             | Self::NoSavedState
             | Self::SnapshotExpired
+            | Self::NoCloud
             | Self::Exists(_)
             | Self::KeyReused
             | Self::TooLarge { .. }
@@ -94,6 +106,21 @@ impl From<StoreError> for EngineError {
             | StoreError::Unavailable(_) => Self::Unavailable(error.into()),
             StoreError::TooLarge { bytes } => Self::TooLarge { bytes },
             StoreError::Damaged { .. } | StoreError::TooNew { .. } => Self::Damaged(error.into()),
+        }
+    }
+}
+
+impl From<CloudError> for EngineError {
+    fn from(error: CloudError) -> Self {
+        match error {
+            CloudError::Store(error) => error.into(),
+            CloudError::Here(error) => Self::Damaged(error),
+            CloudError::Unavailable(_)
+            | CloudError::Unfit(_)
+            | CloudError::NotFound(_)
+            | CloudError::Damaged(_)
+            | CloudError::TooNew { .. }
+            | CloudError::Elsewhere => Self::Cloud(error),
         }
     }
 }

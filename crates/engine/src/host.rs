@@ -274,6 +274,12 @@ pub trait SandboxHost: Send + Sync + 'static {
         snapshot: SnapshotId,
     ) -> Result<bool, HostError>;
 
+    /// Sees to it that a snapshot of a tenant is on this machine, if it is anywhere: however long that takes.
+    async fn fetch_snapshot(&self, tenant: &TenantId, snapshot: SnapshotId) -> Result<(), Failure> {
+        let _is_here_or_nowhere = (tenant, snapshot);
+        Ok(())
+    }
+
     /// The directory with the files that a session's agent works on, whether or not a sandbox is
     /// alive; nothing, if there is none. Who owns the directory owns what is in it.
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError>;

@@ -13,6 +13,7 @@ mod beside;
 pub mod bridge;
 mod bus;
 mod clock;
+pub mod cloud;
 mod counts;
 mod diff;
 mod drain;
@@ -37,6 +38,7 @@ pub mod testing;
 mod workspace;
 
 pub use clock::SystemClock;
+pub use cloud::{Cloud, CloudError, CloudOptions, CloudSession};
 pub use counts::Resumes;
 pub use engine::{Accepted, CreateSession, Engine, Idempotency, Options, SendPrompt};
 pub use error::EngineError;

@@ -51,6 +51,9 @@ impl Engine {
         {
             return Err(EngineError::NoSavedState);
         }
+        if needs_a_workspace(&stored.session) {
+            self.fetch_files(tenant, &stored.session).await?;
+        }
         let want = || Want::Decide { request: Request::Resume, receipt: None };
         let Decided { session: decided, before } =
             self.registry.request_with_room(session, want).await?;
@@ -67,6 +70,20 @@ impl Engine {
         }
         let Some(last) = session.persistence().last() else { return Ok(false) };
         self.shared.host.has_snapshot(tenant, last.captured.id).await.map_err(unavailable)
+    }
+
+    /// Sees to it that what a session would be started with is on this machine: what is far away may take longer than
+    /// a start may. If it cannot be reached, the session stays as it is.
+    async fn fetch_files(&self, tenant: &TenantId, session: &Session) -> Result<(), EngineError> {
+        let unavailable = |error: HostError| EngineError::Unavailable(error.into());
+        let Some(last) = session.persistence().last() else { return Ok(()) };
+        if self.shared.cloud.is_none()
+            || self.shared.host.has_state(session.id()).await.map_err(unavailable)?
+        {
+            return Ok(());
+        }
+        self.shared.host.fetch_snapshot(tenant, last.captured.id).await?;
+        Ok(())
     }
 
     /// A session's snapshots, newest first.

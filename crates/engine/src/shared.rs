@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash_core::number::Owner;
 use ash_core::policy::{Context, Policy};
+use ash_core::session::Session;
 use ash_core::time::{Clock, Timestamp};
 use ash_store::Store;
 
 use crate::at_once::AtOnce;
 use crate::bus::Bus;
+use crate::cloud::Cloud;
 use crate::counts::Counts;
 use crate::host::SandboxHost;
 use crate::ids::IdSource;
@@ -44,11 +46,21 @@ pub(crate) struct Shared {
     pub(crate) commands: AtOnce,
     pub(crate) file_work: FileWork,
     pub(crate) places: Arc<Places>,
+    pub(crate) cloud: Option<Cloud>,
 }
 
 impl Shared {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Whoever waits for the cloud looks again, if it may have to do with what has changed.
+    pub(crate) fn tell_cloud(&self, before: &Session, after: &Session) {
+        if let Some(cloud) = &self.cloud
+            && (before.persistence() != after.persistence() || before.sandbox() != after.sandbox())
+        {
+            cloud.tell();
+        }
     }
 
     pub(crate) fn next_link(&self) -> Link {

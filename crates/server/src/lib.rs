@@ -5,6 +5,7 @@ pub mod api;
 pub mod beside;
 pub mod cli;
 pub mod client;
+mod cloud;
 pub mod config;
 mod credentials;
 pub mod discovery;

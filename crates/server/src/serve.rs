@@ -31,7 +31,7 @@ use crate::credentials::SessionCredentials;
 use crate::egress::{ModelKey, ModelProxy, Upstream};
 use crate::http::{self, App, AppParts, Bounds, Metrics, Origins};
 use crate::secret::{ApiSecret, InitialKey, Sealer, initial_key};
-use crate::{beside, discovery};
+use crate::{beside, cloud, discovery};
 
 /// How often what is counted is tidied up.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -112,6 +112,7 @@ impl Server {
         let describe = Descriptions::new(Arc::clone(&store), library.clone(), sealer.clone())
             .with_memory(config.sandbox_memory_mb);
         let bridge = beside::bridge().context("could not find the bridge")?;
+        let cloud = cloud::open(config, &environment, &data, &library).await?;
         let enclosure = enclose(config, &data, &bridge).await?;
         let (isolation, disk) = (isolation_of(&enclosure), disk_of(&enclosure));
         let host = BridgeHost::open(HostOptions {
@@ -123,6 +124,7 @@ impl Server {
             environment,
             egress: Arc::new(proxy.with_keys(Arc::new(keys))),
             enclosure,
+            cloud: cloud.clone(),
         })
         .context("could not open the sandboxes")?;
         let metrics = Metrics::start(format!("ash-{}", std::process::id()));
@@ -141,6 +143,7 @@ impl Server {
             policy,
             ids: IdSource::unguessable(),
             owner,
+            cloud,
         });
         let began = clock.now();
         let app = App::new(AppParts {

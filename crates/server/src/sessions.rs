@@ -9,6 +9,7 @@ use std::fmt;
 use ash_core::entry::ResumePath;
 use ash_core::id::{CredentialId, RunId, SessionId};
 use ash_core::json::Json;
+use ash_core::number::Seq;
 use ash_core::resume::Receipt;
 use ash_core::session::{Sandbox, State, Status};
 use ash_core::snapshot::Snapshot;
@@ -217,7 +218,11 @@ fn config_view(config: &Json) -> BTreeMap<String, Value> {
 }
 
 /// A session as the wire has it.
-pub(crate) fn session_view(stored: &StoredSession, isolation: &str) -> api::Session {
+pub(crate) fn session_view(
+    stored: &StoredSession,
+    cloud_seq: Option<Seq>,
+    isolation: &str,
+) -> api::Session {
     let StoredSession { record, session } = stored;
     let id = session.id().as_uuid();
     let (pause_reason, error) = match session.state() {
@@ -270,7 +275,7 @@ pub(crate) fn session_view(stored: &StoredSession, isolation: &str) -> api::Sess
             attempts: failed.attempts,
             at: api::rfc3339(failed.at),
         }),
-        cloud_seq: None,
+        cloud_seq: cloud_seq.map(Seq::get),
         isolation: isolation.to_owned(),
     }
 }

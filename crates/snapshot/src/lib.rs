@@ -12,6 +12,7 @@
 //! | [`capture`](Capture) | from directories to a snapshot |
 //! | [`caches()`] | what of a home is not worth capturing |
 //! | [`restore`](Restore) | and back |
+//! | [`replicate`](Replicate) | a snapshot in another repository |
 //! | [`verify`](Verify), `distrust` | whether everything can be read back, and whom not to believe if not |
 //! | [`gc`](Repository::gc), `keep`, `rewrite` | removes what no snapshot needs |
 //! | `show` | what is in a tree, and how two of them differ |
@@ -35,6 +36,7 @@ pub mod objects;
 mod pack;
 #[cfg(test)]
 mod races;
+mod replicate;
 mod repository;
 mod restore;
 mod rewrite;
@@ -54,6 +56,7 @@ pub use content::Content;
 pub use error::{Malformed, Result, SnapshotError};
 pub use gc::{Collect, CollectTook, Collected, Others};
 pub use id::{ChunkKind, Id};
+pub use replicate::{Replicate, Replicated};
 pub use repository::Repository;
 pub use restore::{
     Damaged, Effect, InPlace, MendTook, Mended, Mending, Restore, RestoreTook, Restored, Trust,

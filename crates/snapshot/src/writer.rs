@@ -89,7 +89,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether a chunk has to be added; asked a second time, it does not.
-    fn is_new(&self, id: Id) -> bool {
+    pub(crate) fn is_new(&self, id: Id) -> bool {
         if let Some(pack) = self.repository.pack_of(id, &self.refused) {
             self.relied_on.lock().unwrap_or_else(PoisonError::into_inner).insert(pack);
             return false;

@@ -23,6 +23,7 @@ pub mod memory;
 mod model;
 pub mod sqlite;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ash_core::id::{
@@ -37,9 +38,9 @@ use async_trait::async_trait;
 pub use error::StoreError;
 pub use model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, Inherited, KeyHash,
-    NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Places, Receipt, ReceiptKey,
-    RunRecord, SessionFilter, SessionRecord, Settings, StoredSession, StoredSnapshot, Tenant,
-    UsageFilter, UsageRecord, UsageTotals,
+    NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt,
+    ReceiptKey, RunRecord, SessionFilter, SessionRecord, Settings, StoredSession, StoredSnapshot,
+    Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 
 /// The result of every operation.
@@ -233,6 +234,19 @@ pub trait Store: Send + Sync + 'static {
         id: SnapshotId,
         places: Places,
     ) -> Result<()>;
+    /// Notes that a snapshot lies there too, whatever is known of the other place.
+    async fn found_snapshot(&self, session: SessionId, id: SnapshotId, place: Place) -> Result<()>;
+    /// How far each session is in the cloud: the last entry before its latest snapshot that is there. Those of which
+    /// nothing is there are left out.
+    async fn cloud_seqs(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, Seq>>;
+    /// Sessions of any tenant with snapshots that are not in the cloud, by id, after `after`.
+    async fn lagging_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionId>>;
+    /// How many snapshots are not in the cloud.
+    async fn cloud_lag(&self) -> Result<u64>;
     /// Forgets a snapshot of a session. What it consists of is the caller's business; a fork may have the same one.
     async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()>;
 

@@ -219,6 +219,15 @@ pub struct Places {
     pub cloud: bool,
 }
 
+/// Where bytes of a snapshot can lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On this machine.
+    Local,
+    /// In the cloud.
+    Cloud,
+}
+
 /// A snapshot as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSnapshot {

@@ -31,7 +31,7 @@ use super::report::Understanding;
 use super::state::{Link, State};
 use super::upkeep;
 use super::warm::Pool;
-use super::word::{done, failed, frame_of, start_failed, unexpected};
+use super::word::{done, failed, frame_of, not_prepared, start_failed, unexpected};
 use crate::archive::Archive;
 use crate::host::{
     Comparison, Detail, HostError, Persist, Reporter, SandboxHost, SandboxRef, StandStill, Start,
@@ -68,7 +68,7 @@ pub(super) struct Inner {
     pub(super) options: HostOptions,
     state: Mutex<State>,
     pub(super) tasks: Tasks,
-    pub(super) archive: Archive,
+    pub(super) archive: Arc<Archive>,
     pub(super) captures: Captures,
     pub(super) guard: Guard,
     /// Another sandbox is listened to.
@@ -344,6 +344,12 @@ impl SandboxHost for BridgeHost {
         self.0.has_snapshot(tenant, snapshot).await
     }
 
+    async fn fetch_snapshot(&self, tenant: &TenantId, snapshot: SnapshotId) -> Result<(), Failure> {
+        let (host, tenant) = (Arc::clone(&self.0), tenant.clone());
+        let fetched = tokio::task::spawn_blocking(move || host.archive.fetch(&tenant, snapshot));
+        fetched.await.map_err(start_failed)?.map(drop).map_err(not_prepared)
+    }
+
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {
         Ok(self.has_state(session).await?.then(|| self.0.files.workspace(session)))
     }
@@ -384,7 +390,11 @@ impl SandboxHost for BridgeHost {
 impl Inner {
     fn new(files: Files, options: HostOptions, warm: Option<Arc<Pool>>) -> Self {
         let (state, company) = (Mutex::default(), Arc::default());
-        let (archive, captures) = (Archive::new(&options.data), Captures::default());
+        let archive = match &options.cloud {
+            Some(cloud) => cloud.archive(),
+            None => Arc::new(Archive::new(&options.data)),
+        };
+        let captures = Captures::default();
         let (guard, tasks) = (Guard::new(&options.bridge), Tasks::new());
         Self { files, options, state, tasks, archive, captures, guard, company, warm }
     }

@@ -29,8 +29,9 @@ use super::process::{Process, Started};
 use super::quota::DiskLimits;
 use super::state::{ChildOfOurs, State};
 use super::users::Users;
-use super::word::{death_by, done, failed, is_harmless, start_failed};
+use super::word::{death_by, done, failed, is_harmless, not_prepared, start_failed};
 use super::workspace::{self, Known, Saved};
+use crate::archive::ArchiveError;
 use crate::host::{HostError, Reporter, SandboxRef, Start};
 
 /// How long to wait between two looks.
@@ -96,7 +97,12 @@ impl Inner {
             let whose = (host.users(), host.disk());
             workspace::prepare(&host.files, sandbox, seed.as_deref(), known, whose)
         });
-        prepared.await.map_err(start_failed)?.map_err(start_failed)
+        prepared.await.map_err(start_failed)?.map_err(|error| {
+            match error.downcast::<ArchiveError>() {
+                Ok(error) => not_prepared(error),
+                Err(error) => start_failed(error),
+            }
+        })
     }
 
     /// The users of sandboxes, where they have any.

@@ -16,6 +16,7 @@ use ash_store::SessionRecord;
 use async_trait::async_trait;
 
 use super::enclosure::Enclosure;
+use crate::cloud::Cloud;
 use crate::host::SandboxRef;
 
 /// What an agent is run with.
@@ -138,4 +139,6 @@ pub struct HostOptions {
     pub egress: Arc<dyn Egress>,
     /// What is around the bridges.
     pub enclosure: Enclosure,
+    /// Where snapshots lie beside this machine.
+    pub cloud: Option<Cloud>,
 }

@@ -6,6 +6,7 @@ use std::process::ExitStatus;
 use ash_core::failure::{Death, Failure, FailureCode};
 use ash_protocol::{Answer, Ask, EXIT_NO_ROOM, Frame, MAX_FRAME_BYTES};
 
+use crate::archive::ArchiveError;
 use crate::host::HostError;
 
 /// What a frame has beside its body, at most.
@@ -56,6 +57,20 @@ pub(super) fn unexpected(attempted: &'static str, answer: &Answer) -> HostError 
 
 pub(super) fn failed(attempted: &'static str, detail: impl ToString) -> HostError {
     HostError { attempted, detail: detail.to_string() }
+}
+
+/// Why the files of a session could not be made ready.
+pub(super) fn not_prepared(error: ArchiveError) -> Failure {
+    match error {
+        ArchiveError::Cloud(error) if error.is_transient() => Failure::new(
+            FailureCode::CloudUnavailable,
+            "the cloud, where its files are, does not answer",
+        ),
+        ArchiveError::Cloud(_)
+        | ArchiveError::Snapshot(_)
+        | ArchiveError::Place(_)
+        | ArchiveError::Home(_) => start_failed(error),
+    }
 }
 
 pub(super) fn start_failed(detail: impl ToString) -> Failure {

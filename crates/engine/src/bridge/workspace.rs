@@ -88,15 +88,11 @@ pub(super) fn prepare(
         None => survey(&workspace, MAX_COUNTED).unwrap_or((MAX_COUNTED, 0)),
     };
     let workspace = if brought_back.is_some() { Workspace::Restored } else { Workspace::Kept };
-    let found = Found {
-        workspace,
-        source: Source::Local,
-        snapshot: brought_back,
-        files: count,
-        bytes,
-        native,
-        turns,
+    let (source, snapshot) = match brought_back {
+        Some((from, source)) => (source, Some(from)),
+        None => (Source::Local, None),
     };
+    let found = Found { workspace, source, snapshot, files: count, bytes, native, turns };
     Ok((found, user))
 }
 
@@ -122,20 +118,33 @@ pub(super) struct Saved<'a> {
 impl Saved<'_> {
     /// Brings back what is not there; says so also if it was done for this very sandbox before. What cannot be
     /// brought back because it is lost is no reason to stop: the workspace is fresh then, and everybody is told.
-    fn bring_back(&self, files: &Files, sandbox: SandboxRef) -> io::Result<Option<FromSnapshot>> {
+    fn bring_back(
+        &self,
+        files: &Files,
+        sandbox: SandboxRef,
+    ) -> io::Result<Option<(FromSnapshot, Source)>> {
         let places = files.places(sandbox.session);
         let mark = files.restored_mark(sandbox);
         let from =
             FromSnapshot { id: self.snapshot.captured.id, seq: self.snapshot.seq, unverified: 0 };
         let is_whole = places.workspace.try_exists()? && places.home.try_exists()?;
         if is_whole || files.fresh_mark(sandbox).try_exists()? {
-            return Ok(mark.try_exists()?.then_some(from));
+            return match fs::read(&mark) {
+                Ok(said) => Ok(Some((from, source_of(&said)))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error),
+            };
         }
         files.make_room(sandbox.session)?;
         // Before anything is there, so that no crash makes it look like something that was kept.
         OpenOptions::new().create(true).append(true).mode(0o600).open(&mark)?;
         match self.archive.bring_back(self.tenant, from.id, &places) {
-            Ok(()) => Ok(Some(from)),
+            Ok(source) => {
+                if source == Source::Cloud {
+                    fs::write(&mark, FROM_CLOUD)?;
+                }
+                Ok(Some((from, source)))
+            }
             Err(error) if error.is_lost() => {
                 let session = sandbox.session;
                 let error = &error as &dyn std::error::Error;
@@ -146,6 +155,13 @@ impl Saved<'_> {
             Err(error) => Err(io::Error::other(error)),
         }
     }
+}
+
+/// What the mark says of files that came from the cloud.
+const FROM_CLOUD: &[u8] = b"cloud";
+
+fn source_of(said: &[u8]) -> Source {
+    if said == FROM_CLOUD { Source::Cloud } else { Source::Local }
 }
 
 /// Makes a workspace, unless there is one. One that was made for this very sandbox is fresh, also

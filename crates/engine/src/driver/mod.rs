@@ -30,6 +30,7 @@ use ash_core::session::{Decision, Effect, Fact, Request, Sandbox, Session};
 use ash_core::time::Timestamp;
 use ash_store::{Claimed, Commit, SessionRecord, Settings, StoreError};
 
+use crate::cloud::to_bring_up;
 use crate::error::EngineError;
 use crate::places::{Reservation, full};
 use crate::registry::{Decided, Envelope, FactSender, Inbox, ReceiptFor, Registry, Told, Want};
@@ -380,8 +381,8 @@ impl Driver {
             entries: decision.entries,
             runs: decision.runs,
             settings: extras.settings,
+            outbox: to_bring_up(&self.shared, self.id, &decision.snapshots),
             snapshots: decision.snapshots,
-            outbox: Vec::new(),
             receipt: extras.receipt.map(|receipt| receipt(owned.session.last_seq())),
             session: next,
         };
@@ -389,6 +390,7 @@ impl Driver {
         match self.shared.store.commit(&commit).await {
             Ok(()) => {
                 let grew = commit.session.last_seq() > owned.session.last_seq();
+                self.shared.tell_cloud(&owned.session, &commit.session);
                 let before = owned.session.current_run().map(|run| (run.id, run.phase));
                 owned.session = commit.session;
                 self.shared.places.note(&owned.session);

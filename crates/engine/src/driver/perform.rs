@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use ash_core::failure::Death;
 use ash_core::id::{RunId, SessionId, SnapshotId};
 use ash_core::number::{Incarnation, Seq, SpoolPosition};
+use ash_core::resume::{Found, Source};
 use ash_core::session::{Effect, Fact, Session};
 use ash_core::snapshot::{PersistOutcome, PutBackOutcome};
-use ash_store::SessionRecord;
+use ash_store::{Place, SessionRecord};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
@@ -348,14 +349,26 @@ impl Worker {
     async fn start(&self, incarnation: Incarnation, start: Start<'_>, link: Link) {
         let asked = Instant::now();
         let started = self.shared.host.start(self.sandbox, start, self.reporter(link)).await;
-        if started.is_ok() {
+        if let Ok(found) = &started {
             self.shared.counts.started(asked.elapsed());
+            self.note_place(found).await;
         }
         self.tell(match started {
             Ok(found) => Fact::SandboxStarted { incarnation, found },
             Err(failure) => Fact::SandboxStartFailed { incarnation, failure },
         })
         .await;
+    }
+
+    /// What came from the cloud is here now too.
+    async fn note_place(&self, found: &Found) {
+        let (Source::Cloud, Some(from)) = (found.source, found.snapshot) else { return };
+        let noted =
+            self.shared.store.found_snapshot(self.sandbox.session, from.id, Place::Local).await;
+        if let Err(error) = noted {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(error, session.id = %self.sandbox.session, "a place was not noted");
+        }
     }
 
     /// One answer that was lost must not cost a turn, so it is tried for a while. What becomes of

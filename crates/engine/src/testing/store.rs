@@ -1,5 +1,6 @@
 //! A store that is slow, fails, and loses answers.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use ash_store::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxTask, PageRequest, Places, Receipt, ReceiptKey, Result, RunRecord,
+    NewSession, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Result, RunRecord,
     SessionFilter, SessionRecord, Store, StoreError, StoredSession, StoredSnapshot, Tenant,
     UsageFilter, UsageRecord, UsageTotals,
 };
@@ -167,6 +168,10 @@ through_the_line! {
     fn snapshots(session: SessionId, limit: u32) -> Vec<StoredSnapshot>;
     fn snapshot(session: SessionId, id: SnapshotId) -> StoredSnapshot;
     fn place_snapshot(session: SessionId, id: SnapshotId, places: Places) -> ();
+    fn found_snapshot(session: SessionId, id: SnapshotId, place: Place) -> ();
+    fn cloud_seqs(sessions: &[SessionId]) -> BTreeMap<SessionId, Seq>;
+    fn lagging_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
+    fn cloud_lag() -> u64;
     fn forget_snapshot(session: SessionId, id: SnapshotId) -> ();
     fn receipt(key: &ReceiptKey) -> Option<Receipt>;
     fn purge_receipts(before: Timestamp) -> u64;

@@ -136,6 +136,7 @@ impl World {
             environment: BTreeMap::new(),
             egress: Arc::new(NoModel),
             enclosure: Enclosure::Nothing,
+            cloud: None,
         })
         .unwrap();
         let agent = NewAgentVersion {
@@ -155,6 +156,7 @@ impl World {
             policy,
             ids: IdSource::seeded(1),
             owner,
+            cloud: None,
         });
         Self { engine, host, store, _dir: dir }
     }

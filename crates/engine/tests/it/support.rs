@@ -164,6 +164,7 @@ async fn engine(
         policy: policy.clone(),
         ids: IdSource::seeded(owner.get() << 32),
         owner,
+        cloud: None,
     })
 }
 

@@ -6,6 +6,7 @@
 
 mod account;
 mod agent;
+mod cloud;
 mod event;
 mod file;
 mod history;
@@ -26,6 +27,7 @@ pub use agent::{
     Agent, AgentBody, AgentDeleted, AgentFile, AgentFileContent, AgentFileInfo, AgentFiles,
     AgentVersion, AgentVersionBody, AgentVersions, Agents, DeployAgent, UpdateAgent,
 };
+pub use cloud::{CloudSession, CloudSessions};
 pub use event::{Event, Events, Frame, Log, Logs, Message, Messages};
 pub use file::{
     FileContent, FileDeleted, FileInfo, FileSource, FileWritten, Files, FilesWritten, NewFile,

@@ -6,10 +6,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::api::{
-    CreateSession, Event, Events, ExecCommand, ExecOutcome, ForkSession, Logs, Message, Messages,
-    PauseSession, ResumeSession, Resumed, RewindSession, Rewound, Run, RunBody, Runs, SendMessage,
-    Sent, Session, SessionBody, SessionStatus, Sessions, Snapshot, SnapshotDiff, Snapshots,
-    UpdateConfig,
+    CloudSessions, CreateSession, Event, Events, ExecCommand, ExecOutcome, ForkSession, Logs,
+    Message, Messages, PauseSession, ResumeSession, Resumed, RewindSession, Rewound, Run, RunBody,
+    Runs, SendMessage, Sent, Session, SessionBody, SessionStatus, Sessions, Snapshot, SnapshotDiff,
+    Snapshots, UpdateConfig,
 };
 
 use super::error::ClientError;
@@ -143,6 +143,18 @@ impl Client {
     ) -> Result<SnapshotDiff, ClientError> {
         let against = against.map(|against| format!("?against={against}")).unwrap_or_default();
         self.ask(Ask::get(at(id, &format!("/snapshots/{snapshot}/diff{against}")))).await
+    }
+
+    /// The sessions that are in the server's bucket, newest first.
+    pub async fn cloud_sessions(&self) -> Result<CloudSessions, ClientError> {
+        self.ask(Ask::get("/api/cloud/sessions?limit=1000".into())).await
+    }
+
+    /// Makes a session that is in the server's bucket one of the server.
+    pub async fn import_cloud_session(&self, id: Uuid) -> Result<Session, ClientError> {
+        let path = format!("/api/cloud/sessions/{id}/import");
+        let answer: SessionBody = self.ask(Ask::post(path, &json!({}), Repeat::Never)).await?;
+        Ok(answer.session)
     }
 
     /// Brings a session back.

@@ -105,18 +105,22 @@ settings! {
     /// What agents may do without asking, unless their session says otherwise
     permission_mode: PermissionMode = "ASH_PERMISSION_MODE" default "bypassPermissions", Later("the runtime `claude`");
 
-    /// Where snapshots are copied to, as `s3://bucket/prefix` or `gs://bucket/prefix`
-    snapshot_url: Option<BucketUrl> = "ASH_SNAPSHOT_URL" default "", Later("snapshots");
+    /// Where sessions are copied to, as `s3://bucket/prefix`, `gs://bucket/prefix` or `file:///path`
+    snapshot_url: Option<BucketUrl> = "ASH_SNAPSHOT_URL" default "", Now;
     /// The region of the bucket
-    s3_region: String = "ASH_S3_REGION" default "us-east-1", Later("snapshots");
+    s3_region: String = "ASH_S3_REGION" default "us-east-1", Now;
     /// The address of an S3 service that is not Amazon's
-    s3_endpoint: Option<HttpUrl> = "ASH_S3_ENDPOINT" default "", Later("snapshots");
+    s3_endpoint: Option<HttpUrl> = "ASH_S3_ENDPOINT" default "", Now;
+    /// How many sessions are copied to the cloud at once
+    cloud_uploads: NonZeroU32 = "ASH_CLOUD_UPLOADS" default "4", Now;
+    /// How many megabits go to the cloud and come from it in a second
+    cloud_mbps: Option<NonZeroU32> = "ASH_CLOUD_MBPS" default "off", Now;
     /// How often a running session is persisted
     persist_interval_ms: Duration = "ASH_PERSIST_INTERVAL_MS" default "300000", Now;
     /// How many snapshots of a session are kept; `off` keeps all
     snapshot_keep: Option<NonZeroU32> = "ASH_SNAPSHOT_KEEP" default "off", Later("snapshots");
-    /// How long a stop waits for its snapshot to be in the cloud
-    cloud_wait_ms: Duration = "ASH_CLOUD_WAIT_MS" default "2000", Later("snapshots");
+    /// How long a pause, a stop or an end waits for the cloud to have everything
+    cloud_wait_ms: Duration = "ASH_CLOUD_WAIT_MS" default "2000", Now;
 
     /// Where traces are sent
     otel_exporter_otlp_endpoint: Option<HttpUrl> = "OTEL_EXPORTER_OTLP_ENDPOINT" default "", Later("tracing");

@@ -282,9 +282,13 @@ impl Value for HttpUrl {
 }
 
 impl Value for BucketUrl {
-    const EXPECTED: &'static str = "a bucket such as s3://bucket/prefix or gs://bucket";
+    const EXPECTED: &'static str =
+        "a bucket such as s3://bucket/prefix or gs://bucket, or a directory such as file:///path";
 
     fn read(text: &str) -> Option<Self> {
+        if text.strip_prefix("file:///").is_some_and(|path| !path.is_empty()) {
+            return Some(Self(text.to_owned()));
+        }
         let rest = text.strip_prefix("s3://").or_else(|| text.strip_prefix("gs://"))?;
         let has_bucket = rest.split('/').next().is_some_and(|bucket| !bucket.is_empty());
         has_bucket.then(|| Self(text.to_owned()))

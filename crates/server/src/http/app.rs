@@ -1,5 +1,6 @@
 //! What the handlers work with.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -116,10 +117,31 @@ impl App {
         &self.0.parts.disk
     }
 
-    /// A session as the wire has it. One without a sandbox shows the isolation that it would get.
-    pub(super) fn view(&self, stored: &StoredSession) -> crate::api::Session {
-        let its_own = self.engine().isolation(&stored.session);
-        session_view(stored, its_own.unwrap_or(self.isolation()))
+    /// A session as the wire has it.
+    pub(super) async fn view(
+        &self,
+        stored: &StoredSession,
+    ) -> Result<crate::api::Session, ApiError> {
+        let mut views = self.views(std::slice::from_ref(stored)).await?;
+        Ok(views.remove(0))
+    }
+
+    /// Sessions as the wire has them. Those without a sandbox show the isolation that they would get.
+    pub(super) async fn views(
+        &self,
+        all: &[StoredSession],
+    ) -> Result<Vec<crate::api::Session>, ApiError> {
+        let ids: Vec<SessionId> = all.iter().map(|stored| stored.record.id).collect();
+        let in_cloud = match self.engine().cloud() {
+            Some(_) => self.store().cloud_seqs(&ids).await?,
+            None => BTreeMap::new(),
+        };
+        let view = |stored: &StoredSession| {
+            let its_own = self.engine().isolation(&stored.session);
+            let cloud_seq = in_cloud.get(&stored.record.id).copied();
+            session_view(stored, cloud_seq, its_own.unwrap_or(self.isolation()))
+        };
+        Ok(all.iter().map(view).collect())
     }
 
     pub(super) fn parts(&self) -> &AppParts {

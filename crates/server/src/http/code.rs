@@ -26,6 +26,7 @@ codes! {
     ALREADY_EXISTS = "already_exists";
     BODY_TIMEOUT = "body_timeout";
     BUDGET_SPENT = "budget_spent";
+    CLOUD_UNAVAILABLE = "cloud_unavailable";
     DISK_FULL = "disk_full";
     DRAINING = "draining";
     FILE_DENIED = "file_denied";
@@ -34,12 +35,15 @@ codes! {
     FOREIGN_ORIGIN = "foreign_origin";
     HEAD_TOO_LARGE = "head_too_large";
     IDEMPOTENCY_MISMATCH = "idempotency_mismatch";
+    IMPORT_DAMAGED = "import_damaged";
+    IMPORT_TOO_NEW = "import_too_new";
     INTERNAL = "internal";
     INVALID_BUNDLE = "invalid_bundle";
     INVALID_CREDENTIAL = "invalid_credential";
     INVALID_PATH = "invalid_path";
     INVALID_REQUEST = "invalid_request";
     METHOD_NOT_ALLOWED = "method_not_allowed";
+    NO_CLOUD = "no_cloud";
     NO_SAVED_STATE = "no_saved_state";
     NO_SUCH_ROUTE = "no_such_route";
     NO_WORKSPACE = "no_workspace";

@@ -11,7 +11,7 @@ use ash_core::failure::FailureCode;
 use ash_core::refusal::Refusal;
 use ash_core::session::Status;
 use ash_engine::files::FileError;
-use ash_engine::{EngineError, WorkspaceError};
+use ash_engine::{CloudError, EngineError, WorkspaceError};
 use ash_store::StoreError;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -137,11 +137,44 @@ impl From<EngineError> for ApiError {
                 format!("Nothing was rewound: {why}"),
             )
             .later(SOON),
+            EngineError::NoCloud => Self::new(
+                StatusCode::NOT_FOUND,
+                Code::NO_CLOUD,
+                "This server has no cloud: ASH_SNAPSHOT_URL is not set",
+            ),
+            EngineError::Cloud(error) => error.into(),
             EngineError::NoSavedState => Self::new(
                 StatusCode::CONFLICT,
                 Code::NO_SAVED_STATE,
                 "There is no workspace to come back to",
             ),
+        }
+    }
+}
+
+/// What is wrong with the cloud, or with what is there.
+impl From<CloudError> for ApiError {
+    fn from(error: CloudError) -> Self {
+        let unusable = StatusCode::UNPROCESSABLE_ENTITY;
+        match error {
+            CloudError::Unavailable(_) | CloudError::Unfit(_) => {
+                let mut told =
+                    Self::unavailable(Code::CLOUD_UNAVAILABLE, "The cloud cannot be reached");
+                told.cause = Some(Arc::new(error));
+                told
+            }
+            CloudError::NotFound(_) => Self::not_found("There is no such session in the cloud"),
+            CloudError::Damaged(_) | CloudError::Elsewhere => {
+                let mut told =
+                    Self::new(unusable, Code::IMPORT_DAMAGED, "What is in the cloud is damaged");
+                told.cause = Some(Arc::new(error));
+                told
+            }
+            CloudError::TooNew { .. } => {
+                Self::new(unusable, Code::IMPORT_TOO_NEW, "It was written by a later version")
+            }
+            CloudError::Here(cause) => Self::internal(cause),
+            CloudError::Store(error) => error.into(),
         }
     }
 }
@@ -227,7 +260,9 @@ impl From<FileError> for ApiError {
 /// A session that could not be started.
 pub(crate) fn start_failed(code: FailureCode, message: &str) -> ApiError {
     let status = match code {
-        FailureCode::SandboxCapacity => StatusCode::SERVICE_UNAVAILABLE,
+        FailureCode::SandboxCapacity | FailureCode::CloudUnavailable => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         FailureCode::SandboxStartFailed
         | FailureCode::SandboxStartTimeout
         | FailureCode::SandboxDied

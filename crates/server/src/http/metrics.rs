@@ -92,6 +92,10 @@ pub(super) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse,
     gauge("ash_pool_prewarmed", "Sandboxes that wait for a session.", &[("", pool.prewarmed)]);
     let most = u64::from(app.parts().max_sandboxes);
     gauge("ash_pool_max_capacity", "Sandboxes that there may be.", &[("", most)]);
+    if app.engine().cloud().is_some() {
+        let lag = app.store().cloud_lag().await?;
+        gauge("ash_cloud_lag_snapshots", "Snapshots that are not in the cloud yet.", &[("", lag)]);
+    }
     text.push_str(&counted.0.handle.render());
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }

@@ -15,6 +15,7 @@
 mod agents;
 mod app;
 mod auth;
+mod cloud;
 mod code;
 mod connection;
 mod credentials;
@@ -89,6 +90,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(history::fork))
         .routes(routes!(history::rewind))
         .routes(routes!(history::diff))
+        .routes(routes!(cloud::list))
+        .routes(routes!(cloud::import))
         .routes(routes!(runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(exec::exec))

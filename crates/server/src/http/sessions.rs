@@ -106,7 +106,7 @@ async fn made(
     if let Standing::Error { failure, .. } = settled.session.state() {
         return Err(could_not_create(failure));
     }
-    Ok((StatusCode::CREATED, shown(app, &settled)))
+    Ok((StatusCode::CREATED, shown(app, &settled).await?))
 }
 
 fn could_not_create(failure: &Failure) -> ApiError {
@@ -199,7 +199,7 @@ pub(super) async fn list(
     let last = found.last().filter(|_| more);
     Ok(JsonAnswer(Sessions {
         next_cursor: last.map(|last| last.record.id.to_string()),
-        sessions: found.iter().map(|stored| app.view(stored)).collect(),
+        sessions: app.views(&found).await?,
         total,
     }))
 }
@@ -215,7 +215,7 @@ pub(super) async fn get(
     caller: Caller,
     PathId(id): PathId<SessionId>,
 ) -> Result<JsonAnswer<SessionBody>, ApiError> {
-    Ok(shown(&app, &app.session(&caller, id).await?))
+    shown(&app, &app.session(&caller, id).await?).await
 }
 
 /// Change a session's options
@@ -252,7 +252,7 @@ pub(super) async fn configure(
         settings.metadata = body.metadata.unwrap_or_else(|| std::mem::take(&mut settings.metadata));
     };
     app.engine().configure(&caller.tenant, id, change).await?;
-    Ok(shown(&app, &app.session(&caller, id).await?))
+    shown(&app, &app.session(&caller, id).await?).await
 }
 
 /// Pause a session
@@ -277,7 +277,7 @@ pub(super) async fn pause(
     };
     let paused = app.engine().pause(&caller.tenant, id, if_running).await;
     paused.map_err(|error| cannot("pause", error))?;
-    Ok(shown(&app, &app.session(&caller, id).await?))
+    shown(&app, &app.session(&caller, id).await?).await
 }
 
 /// Bring a session back
@@ -302,7 +302,7 @@ pub(super) async fn resume(
     let require = if body.require_state { RequireState::Yes } else { RequireState::No };
     let resumed = app.engine().resume(&caller.tenant, id, require).await.map_err(not_back)?;
     let resume = receipt_view(&resumed.session, resumed.receipt.as_ref());
-    Ok(JsonAnswer(api::Resumed { session: app.view(&resumed.session), resume }))
+    Ok(JsonAnswer(api::Resumed { session: app.view(&resumed.session).await?, resume }))
 }
 
 /// Why a session did not come back.
@@ -333,7 +333,7 @@ pub(super) async fn stop(
     PathId(id): PathId<SessionId>,
 ) -> Result<JsonAnswer<SessionBody>, ApiError> {
     app.engine().stop(&caller.tenant, id).await.map_err(|error| cannot("stop", error))?;
-    Ok(shown(&app, &app.session(&caller, id).await?))
+    shown(&app, &app.session(&caller, id).await?).await
 }
 
 /// Interrupt the run that goes on
@@ -370,11 +370,14 @@ pub(super) async fn end(
         Ok(_) | Err(EngineError::Refused(Refusal::Ended)) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(shown(&app, &app.session(&caller, id).await?))
+    shown(&app, &app.session(&caller, id).await?).await
 }
 
-fn shown(app: &App, stored: &Arc<StoredSession>) -> JsonAnswer<SessionBody> {
-    JsonAnswer(SessionBody { session: app.view(stored) })
+async fn shown(
+    app: &App,
+    stored: &Arc<StoredSession>,
+) -> Result<JsonAnswer<SessionBody>, ApiError> {
+    Ok(JsonAnswer(SessionBody { session: app.view(stored).await? }))
 }
 
 /// The original's sentence for a request that the session's state does not allow.

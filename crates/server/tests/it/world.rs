@@ -374,6 +374,7 @@ pub(crate) async fn engine(
         environment: std::env::vars().collect(),
         egress: Arc::new(ModelProxy::new(upstream).unwrap()),
         enclosure,
+        cloud: None,
     })
     .unwrap();
     let engine = Engine::start(Options {
@@ -383,6 +384,7 @@ pub(crate) async fn engine(
         policy: Policy::default(),
         ids: IdSource::unguessable(),
         owner,
+        cloud: None,
     });
     (engine, host)
 }

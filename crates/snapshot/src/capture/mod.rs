@@ -309,7 +309,7 @@ impl Repository {
     }
 
     /// Whether what a capture relies on is still there, and will be for a while.
-    fn look_again(&self, packs: &HashSet<Id>, state: Option<&State>) -> Result<()> {
+    pub(crate) fn look_again(&self, packs: &HashSet<Id>, state: Option<&State>) -> Result<()> {
         let marks = self.marks()?;
         let there: HashSet<Id> = self.packs()?.into_iter().map(|(id, _)| id).collect();
         let fine = packs.iter().all(|pack| there.contains(pack) && !marks.contains_key(pack));

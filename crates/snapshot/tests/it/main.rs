@@ -17,6 +17,7 @@ mod moments;
 mod moto;
 mod objects;
 mod remote;
+mod replicate;
 mod server;
 mod sources;
 mod states;

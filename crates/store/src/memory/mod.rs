@@ -4,6 +4,7 @@
 //! another backend behaves differently, the other backend is wrong.
 
 mod agents;
+mod cloud;
 mod commit;
 mod create;
 mod snapshots;

@@ -1,5 +1,6 @@
 //! The trait, method by method, on plain maps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ash_core::entry::Entry;
@@ -16,8 +17,9 @@ use async_trait::async_trait;
 use super::{MemoryStore, OutboxRow, stored};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter,
-    SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    NewSession, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, RunRecord,
+    SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord,
+    UsageTotals,
 };
 use crate::{Result, Store, StoreError};
 
@@ -383,6 +385,29 @@ impl Store for MemoryStore {
 
     async fn place_snapshot(&self, of: SessionId, id: SnapshotId, places: Places) -> Result<()> {
         self.tables().change_snapshot(of, id, |stored| stored.places = places)
+    }
+
+    async fn found_snapshot(&self, of: SessionId, id: SnapshotId, place: Place) -> Result<()> {
+        self.tables().change_snapshot(of, id, |stored| match place {
+            Place::Local => stored.places.local = true,
+            Place::Cloud => stored.places.cloud = true,
+        })
+    }
+
+    async fn cloud_seqs(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, Seq>> {
+        Ok(self.tables().cloud_seqs(sessions))
+    }
+
+    async fn lagging_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionId>> {
+        Ok(self.tables().lagging_sessions(after, limit as usize))
+    }
+
+    async fn cloud_lag(&self) -> Result<u64> {
+        Ok(self.tables().cloud_lag())
     }
 
     async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()> {

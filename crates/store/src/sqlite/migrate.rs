@@ -14,6 +14,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("serving", include_str!("../../migrations/0002_serving.sql")),
     ("snapshots", include_str!("../../migrations/0003_snapshots.sql")),
     ("histories", include_str!("../../migrations/0004_histories.sql")),
+    ("cloud", include_str!("../../migrations/0005_cloud.sql")),
 ];
 
 /// The latest version this program knows.

@@ -277,6 +277,15 @@ statements! {
         "SELECT body, is_local, is_cloud FROM snapshot WHERE session_id = ?1 AND id = ?2";
     PLACE_SNAPSHOT =
         "UPDATE snapshot SET is_local = ?3, is_cloud = ?4 WHERE session_id = ?1 AND id = ?2";
+    FOUND_LOCALLY = "UPDATE snapshot SET is_local = TRUE WHERE session_id = ?1 AND id = ?2";
+    FOUND_IN_CLOUD = "UPDATE snapshot SET is_cloud = TRUE WHERE session_id = ?1 AND id = ?2";
+    CLOUD_SEQ =
+        "SELECT MAX(seq) FROM (SELECT seq FROM snapshot
+         WHERE session_id = ?1 AND is_cloud = 1 ORDER BY seq DESC LIMIT 1)";
+    LAGGING_SESSIONS =
+        "SELECT DISTINCT session_id FROM snapshot
+         WHERE is_cloud = 0 AND session_id > ?1 ORDER BY session_id LIMIT ?2";
+    CLOUD_LAG = "SELECT COUNT(*) FROM snapshot WHERE is_cloud = 0";
     FORGET_SNAPSHOT = "DELETE FROM snapshot WHERE session_id = ?1 AND id = ?2";
 
     // What an operator asks after an accident.
@@ -340,6 +349,9 @@ mod test {
             (PROMPT, "PRIMARY KEY (session_id=? AND seq=?)"),
             (RUNS, "run_by_prompt"),
             (SNAPSHOTS, "snapshot_by_seq"),
+            (CLOUD_SEQ, "snapshot_by_seq"),
+            (LAGGING_SESSIONS, "snapshot_lagging"),
+            (CLOUD_LAG, "snapshot_lagging"),
             (READY_OUTBOX, "outbox_by_topic"),
             (PURGE_RECEIPTS, "receipt_by_age"),
         ] {

@@ -1,5 +1,6 @@
 //! The trait, method by method: each write goes to the writer, each read to the readers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ash_core::id::{
@@ -13,11 +14,12 @@ use async_trait::async_trait;
 
 use super::draft::{CommitDraft, ImportDraft, SessionDraft};
 use super::recent::{self, Looked, Touched};
-use super::{SqliteStore, read, rows, sql, write};
+use super::{SqliteStore, cloud, read, rows, sql, write};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxTask, PageRequest, Places, Receipt, ReceiptKey, RunRecord, SessionFilter,
-    SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    NewSession, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, RunRecord,
+    SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord,
+    UsageTotals,
 };
 use crate::{Result, Store};
 
@@ -323,6 +325,27 @@ impl Store for SqliteStore {
         places: Places,
     ) -> Result<()> {
         self.writer.perform(move |db| write::place_snapshot(db, session, id, places)).await
+    }
+
+    async fn found_snapshot(&self, of: SessionId, id: SnapshotId, place: Place) -> Result<()> {
+        self.writer.perform(move |db| cloud::found_snapshot(db, of, id, place)).await
+    }
+
+    async fn cloud_seqs(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, Seq>> {
+        let sessions = sessions.to_vec();
+        self.readers.perform(move |db| cloud::cloud_seqs(db, &sessions)).await
+    }
+
+    async fn lagging_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionId>> {
+        self.readers.perform(move |db| cloud::lagging_sessions(db, after, limit)).await
+    }
+
+    async fn cloud_lag(&self) -> Result<u64> {
+        self.readers.perform(|db| cloud::cloud_lag(db)).await
     }
 
     async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()> {

@@ -203,6 +203,7 @@ impl World {
             policy: policy(self.places),
             ids: IdSource::seeded(owner.get() << 32),
             owner,
+            cloud: None,
         });
         self.engine.change(|living| *living = Some(engine));
     }

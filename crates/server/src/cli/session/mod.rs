@@ -5,6 +5,7 @@ mod create;
 mod exec;
 mod files;
 mod history;
+mod import;
 mod lifecycle;
 mod list;
 mod send;
@@ -43,6 +44,7 @@ enum Command {
     End(lifecycle::Which),
     /// Cut the run that goes on
     Interrupt(lifecycle::Which),
+    Import(import::Args),
     Exec(exec::Args),
     Files(files::Args),
     Cp(cp::Args),
@@ -64,6 +66,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         Command::Resume(args) => lifecycle::resume(ctx, &args).await,
         Command::End(which) => lifecycle::end(ctx, &which).await,
         Command::Interrupt(which) => lifecycle::interrupt(ctx, &which).await,
+        Command::Import(args) => import::run(ctx, &args).await,
         Command::Exec(args) => exec::run(ctx, args).await,
         Command::Files(args) => files::run(ctx, args).await,
         Command::Cp(args) => cp::run(ctx, args).await,

@@ -83,6 +83,14 @@ impl Spawned {
         self.restart();
     }
 
+    /// The same, and something of its directory is gone then. No sandbox may run.
+    pub(crate) fn kill_and_restart_without(&mut self, lost: &str) {
+        kill(self.child.id());
+        self.child.wait().unwrap();
+        std::fs::remove_dir_all(self.dir.path().join(lost)).unwrap();
+        (self.child, self.client) = spawn(&self.program, self.dir.path(), &self.variables);
+    }
+
     /// Waits for the end of the server and starts another one.
     pub(crate) fn restart(&mut self) {
         self.child.wait().unwrap();

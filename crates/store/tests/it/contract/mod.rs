@@ -2,6 +2,7 @@
 //! store that passes here can take its place.
 
 mod agents;
+mod cloud;
 mod commits;
 mod histories;
 mod lists;
@@ -54,6 +55,9 @@ macro_rules! contract {
 }
 
 contract! {
+    cloud:
+        a_place_is_noted_beside_the_other,
+        how_far_the_cloud_is_behind_can_be_told;
     histories:
         a_session_can_begin_with_the_history_of_another,
         what_was_consumed_before_a_fork_is_counted_once,

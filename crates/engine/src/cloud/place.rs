@@ -1,0 +1,111 @@
+//! Where things lie in the bucket: everything of a tenant below a prefix of its own.
+//!
+//! ```text
+//!   <url>/tenants/<tenant>/repository/…                     snapshots, as on the machine (FORMAT.md)
+//!                          agents/<digest>.json             what an agent is; its directory is a snapshot
+//!                          sessions/<session>/log/…         parts of the log
+//!                                             records/…     what the session is
+//!                                             heads/…       which of them belong together
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ash_core::id::TenantId;
+use ash_snapshot::Repository;
+use ash_snapshot::objects::{self, Listed, Objects, Options, Put};
+
+use super::error::CloudError;
+use super::pace::{Pace, Paced};
+
+/// What is in the bucket.
+pub(crate) struct Remote {
+    url: String,
+    reach: Options,
+    pace: Option<Arc<Pace>>,
+    open: Mutex<BTreeMap<TenantId, Arc<Shelf>>>,
+}
+
+/// What is in it of one tenant.
+pub(crate) struct Shelf {
+    objects: Box<dyn Objects>,
+    pub(crate) repository: Repository,
+}
+
+impl Remote {
+    /// Nothing is asked of the bucket yet.
+    ///
+    /// # Errors
+    /// The url, or how it is to be reached, is not understood.
+    pub(super) fn new(
+        url: &str,
+        reach: Options,
+        bytes_per_second: Option<NonZeroU64>,
+    ) -> io::Result<Self> {
+        let url = url.trim_end_matches('/').to_owned();
+        drop(objects::open(&url, &reach)?);
+        let pace = bytes_per_second.map(|most| Arc::new(Pace::new(most.get())));
+        Ok(Self { url, reach, pace, open: Mutex::default() })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A tenant's part of the bucket. What is asked of a server is tried out when it is opened first. Blocks.
+    pub(crate) fn shelf(&self, tenant: &TenantId) -> Result<Arc<Shelf>, CloudError> {
+        if let Some(shelf) = self.opened(tenant) {
+            return Ok(shelf);
+        }
+        let place = format!("{}/tenants/{tenant}", self.url);
+        let open = |place: &str| objects::open(place, &self.reach);
+        let objects = open(&place).map_err(|error| CloudError::there(&error))?;
+        let below = open(&format!("{place}/repository"));
+        let below = self.at_pace(below.map_err(|error| CloudError::there(&error))?);
+        let repository = Repository::open(below)?;
+        let shelf = Arc::new(Shelf { objects: self.at_pace(objects), repository });
+        let mut opened = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two that came at once need not agree: what is there is the same.
+        Ok(Arc::clone(opened.entry(tenant.clone()).or_insert(shelf)))
+    }
+
+    fn opened(&self, tenant: &TenantId) -> Option<Arc<Shelf>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).get(tenant).cloned()
+    }
+
+    fn at_pace(&self, objects: Box<dyn Objects>) -> Box<dyn Objects> {
+        match &self.pace {
+            Some(pace) => Box::new(Paced::new(objects, Arc::clone(pace))),
+            None => objects,
+        }
+    }
+}
+
+impl Shelf {
+    /// Puts an object whose name says what is in it: one that is there already is the same.
+    pub(super) fn put(&self, name: &str, bytes: &[u8]) -> Result<Put, CloudError> {
+        self.objects.put(name, bytes).map_err(|error| CloudError::there(&error))
+    }
+
+    /// An object; nothing, if there is none.
+    pub(super) fn get(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, CloudError> {
+        match self.objects.get(name, most) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(CloudError::Damaged(name.to_owned()))
+            }
+            Err(error) => Err(CloudError::there(&error)),
+        }
+    }
+
+    pub(super) fn list(&self, prefix: &str) -> Result<Vec<Listed>, CloudError> {
+        self.objects.list(prefix).map_err(|error| CloudError::there(&error))
+    }
+
+    pub(super) fn delete(&self, name: &str) -> Result<(), CloudError> {
+        self.objects.delete(name).map_err(|error| CloudError::there(&error))
+    }
+}

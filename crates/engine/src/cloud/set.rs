@@ -1,0 +1,262 @@
+//! What of a session is in the cloud: a set of objects that never change, and a head that names them.
+//!
+//! A head is put last, and names everything else with its digest. A set without its head does not exist; of several
+//! the last by name is the latest. What is read back is believed after its digest was compared, and only if it lies
+//! where this session's things lie.
+
+use ash_core::entry::Entry;
+use ash_core::id::{AgentName, SessionId, SnapshotId, TenantId};
+use ash_core::json::Json;
+use ash_core::number::{AgentVersion, LogEpoch, Seq};
+use ash_core::session::LogEntry;
+use ash_core::snapshot::Snapshot;
+use ash_core::time::Timestamp;
+use ash_store::Settings;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::error::CloudError;
+use super::place::Shelf;
+
+/// The version that is written and read.
+pub(super) const VERSION: u32 = 1;
+
+/// The longest head, record, and what an agent is.
+pub(super) const MAX_HEAD: u64 = 1024 * 1024;
+pub(super) const MAX_RECORD: u64 = 16 * 1024 * 1024;
+pub(super) const MAX_AGENT: u64 = 1024 * 1024;
+
+/// How many bytes of entries a part of a log has, about: the entry that reaches it is the last.
+pub(super) const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
+
+/// The longest part of a log: what was reached, and one entry of the longest.
+pub(super) const MAX_SEGMENT: u64 = 28 * 1024 * 1024;
+
+/// An object of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Part {
+    pub(super) name: String,
+    /// How long it is when it is not compressed any more.
+    pub(super) bytes: u64,
+    /// Of what it is then.
+    pub(super) blake3: String,
+}
+
+/// A part of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Segment {
+    pub(super) first: Seq,
+    pub(super) last: Seq,
+    pub(super) part: Part,
+}
+
+/// What makes a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Head {
+    pub(super) version: u32,
+    pub(super) session: SessionId,
+    pub(super) tenant: TenantId,
+    pub(super) epoch: LogEpoch,
+    /// Where the log ends.
+    pub(super) seq: Seq,
+    pub(super) snapshot: SnapshotId,
+    /// Where it ended when that was captured.
+    pub(super) snapshot_seq: Seq,
+    pub(super) at: Timestamp,
+    /// Which server has put it.
+    pub(super) writer: String,
+    pub(super) agent_name: AgentName,
+    pub(super) title: Option<String>,
+    pub(super) turns: u32,
+    pub(super) log: Vec<Segment>,
+    pub(super) record: Part,
+    pub(super) agent: Part,
+}
+
+/// What a session is, beside its log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Record {
+    pub(super) version: u32,
+    pub(crate) agent_name: AgentName,
+    pub(crate) agent_version: AgentVersion,
+    pub(crate) parent: Option<SessionId>,
+    pub(crate) created_at: Timestamp,
+    /// Without secrets.
+    pub(crate) settings: Settings,
+    /// Oldest first; those that are in the cloud.
+    pub(crate) snapshots: Vec<Snapshot>,
+}
+
+/// What an agent is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct AgentRecord {
+    pub(super) version: u32,
+    /// The digest of its directory.
+    pub(crate) digest: String,
+    /// Its directory.
+    pub(crate) snapshot: SnapshotId,
+    /// What it is set to, without secrets.
+    pub(crate) settings: Json,
+}
+
+/// An entry of a log, as a line.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    seq: Seq,
+    at: Timestamp,
+    entry: Entry,
+}
+
+/// Where the objects of a session lie.
+pub(super) fn place_of(session: SessionId) -> String {
+    format!("sessions/{session}/")
+}
+
+/// Where the heads of a session lie.
+pub(super) fn heads_of(session: SessionId) -> String {
+    format!("sessions/{session}/heads/")
+}
+
+/// An entry as a line of a log.
+pub(crate) fn line(entry: &LogEntry) -> Result<String, serde_json::Error> {
+    let LogEntry { seq, at, entry } = entry.clone();
+    let mut line = serde_json::to_string(&Line { seq, at, entry })?;
+    line.push('\n');
+    Ok(line)
+}
+
+/// A line of a log as an entry.
+pub(crate) fn entry(line: &str) -> Result<LogEntry, serde_json::Error> {
+    let Line { seq, at, entry } = serde_json::from_str(line)?;
+    Ok(LogEntry { seq, at, entry })
+}
+
+impl Head {
+    pub(super) fn name(&self) -> String {
+        let Self { session, epoch, seq, snapshot, .. } = self;
+        let (epoch, seq) = (epoch.get(), seq.get());
+        format!("{}{epoch:010}-{seq:020}-{snapshot}.json", heads_of(*session))
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        sealed(serde_json::to_vec(self).expect("texts and numbers become JSON"))
+    }
+
+    /// Reads a head, which must be that of this session of this tenant.
+    pub(super) fn decode(
+        bytes: &[u8],
+        name: &str,
+        (tenant, session): (&TenantId, SessionId),
+    ) -> Result<Self, CloudError> {
+        let damaged = || CloudError::Damaged(name.to_owned());
+        let head: Self = versioned(unsealed(bytes).ok_or_else(damaged)?, name)?;
+        let place = place_of(session);
+        let is_ours = |part: &Part, below: &str| part.name.starts_with(below);
+        let follow = |parts: &[Segment]| {
+            parts.iter().try_fold(Seq::ZERO, |end, next| {
+                (next.first == end.next() && next.last >= next.first).then_some(next.last)
+            })
+        };
+        let is_right = head.session == session
+            && head.tenant == *tenant
+            && head.name() == name
+            && follow(&head.log) == Some(head.seq)
+            && head.log.iter().all(|segment| is_ours(&segment.part, &format!("{place}log/")))
+            && is_ours(&head.record, &format!("{place}records/"))
+            && is_ours(&head.agent, "agents/");
+        is_right.then_some(head).ok_or_else(damaged)
+    }
+}
+
+/// Something and its digest.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let digest = digest_of(&bytes);
+    bytes.push(b'\n');
+    bytes.extend_from_slice(digest.as_bytes());
+    bytes.push(b'\n');
+    bytes
+}
+
+fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
+    let bytes = bytes.strip_suffix(b"\n")?;
+    let line = bytes.iter().rposition(|&byte| byte == b'\n')?;
+    let (content, digest) = bytes.split_at(line);
+    (digest[1..] == *digest_of(content).as_bytes()).then_some(content)
+}
+
+pub(super) fn digest_of(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}
+
+/// Reads something after a look at its version.
+pub(super) fn versioned<T: DeserializeOwned>(bytes: &[u8], name: &str) -> Result<T, CloudError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let damaged = |_| CloudError::Damaged(name.to_owned());
+    let Versioned { version } = serde_json::from_slice(bytes).map_err(damaged)?;
+    if version != VERSION {
+        return Err(CloudError::TooNew { what: name.to_owned(), version });
+    }
+    serde_json::from_slice(bytes).map_err(damaged)
+}
+
+impl Shelf {
+    /// Puts something compressed, under a name that ends with the beginning of its digest.
+    pub(super) fn put_part(&self, stem: &str, bytes: &[u8]) -> Result<Part, CloudError> {
+        let blake3 = digest_of(bytes);
+        let name = format!("{stem}-{}.zst", &blake3[..16]);
+        let squeezed = zstd::bulk::compress(bytes, 0).map_err(CloudError::here)?;
+        self.put(&name, &squeezed)?;
+        Ok(Part { name, bytes: bytes.len() as u64, blake3 })
+    }
+
+    /// What a part is, if it is what it was.
+    pub(super) fn get_part(&self, part: &Part, most: u64) -> Result<Vec<u8>, CloudError> {
+        let damaged = || CloudError::Damaged(part.name.clone());
+        if part.bytes > most {
+            return Err(damaged());
+        }
+        let squeezed = self.get(&part.name, most)?;
+        let squeezed = squeezed.ok_or_else(|| CloudError::NotFound(part.name.clone()))?;
+        let size = usize::try_from(part.bytes).map_err(|_| damaged())?;
+        let bytes = zstd::bulk::decompress(&squeezed, size).map_err(|_| damaged())?;
+        let is_right = bytes.len() == size && digest_of(&bytes) == part.blake3;
+        is_right.then_some(bytes).ok_or_else(damaged)
+    }
+
+    /// The names of a session's heads, oldest first.
+    pub(super) fn heads(&self, session: SessionId) -> Result<Vec<String>, CloudError> {
+        let listed = self.list(&heads_of(session))?;
+        Ok(listed.into_iter().map(|listed| listed.name).collect())
+    }
+
+    /// A head; nothing, if there is none of that name any more.
+    pub(super) fn head(
+        &self,
+        name: &str,
+        whose: (&TenantId, SessionId),
+    ) -> Result<Option<Head>, CloudError> {
+        let bytes = self.get(name, MAX_HEAD)?;
+        bytes.map(|bytes| Head::decode(&bytes, name, whose)).transpose()
+    }
+
+    /// The latest set of a session.
+    pub(super) fn latest_head(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Option<Head>, CloudError> {
+        match self.heads(session)?.last() {
+            Some(name) => self.head(name, (tenant, session)),
+            None => Ok(None),
+        }
+    }
+}

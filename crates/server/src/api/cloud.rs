@@ -1,0 +1,36 @@
+//! What is in the cloud.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A session that is in the cloud.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudSession {
+    /// Its id there. It keeps it when it is imported, where that is free.
+    pub session_id: Uuid,
+    /// The agent it talks to.
+    pub agent_name: String,
+    /// What people call it.
+    #[schema(required)]
+    pub title: Option<String>,
+    /// How many turns it has.
+    pub turns: u32,
+    /// The last entry of its log there.
+    pub seq: u64,
+    /// Its files.
+    pub snapshot_id: Uuid,
+    /// When it was brought there.
+    #[schema(format = DateTime)]
+    pub at: String,
+}
+
+/// Sessions that are in the cloud.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CloudSessions {
+    /// The bucket, as the server was told.
+    pub url: String,
+    /// Newest first.
+    pub sessions: Vec<CloudSession>,
+}

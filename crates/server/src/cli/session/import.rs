@@ -1,0 +1,106 @@
+//! `ash session import`
+
+use ash_core::time::Clock as _;
+use ash_engine::SystemClock;
+use uuid::Uuid;
+
+use super::word;
+use crate::api::{CloudSession, SessionBody};
+use crate::cli::connect::Context;
+use crate::cli::exit::{Exit, Mistake};
+use crate::cli::format;
+use crate::cli::live::Live;
+use crate::cli::output::{Screen, note, print};
+
+/// Make a session that is in the server's bucket one of the server
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The session: s3://bucket/prefix/<id>, gs://bucket/prefix/<id>, or its id
+    #[arg(required_unless_present = "list")]
+    from: Option<String>,
+    /// Say what is there, and import nothing
+    #[arg(long, conflicts_with = "from")]
+    list: bool,
+}
+
+pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
+    let Some(from) = &args.from else { return list(ctx).await };
+    let (bucket, id) = split(from)?;
+    if let Some(bucket) = bucket {
+        let there = ctx.client.cloud_sessions().await?;
+        if there.url.trim_end_matches('/') != bucket {
+            let url = &there.url;
+            let wrong =
+                format!("the server's sessions are in {url}, and it imports from nowhere else");
+            return Err(Mistake::Usage(wrong).into());
+        }
+    }
+    let live = Live::new(&ctx.screen, "importing…");
+    let session = live.during(ctx.client.import_cloud_session(id)).await?;
+    if session.id != id && !ctx.screen.json {
+        note(&format!("there is a session {id} already: this one has another id"));
+    }
+    if ctx.screen.json {
+        Screen::document(&SessionBody { session })?;
+    } else {
+        print(&format!("{} is {}\n", session.id, word(session.status)))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// A bucket, if one is named, and a session.
+fn split(from: &str) -> Result<(Option<&str>, Uuid), Mistake> {
+    let (bucket, id) = match from.trim_end_matches('/').rsplit_once(['/', '#']) {
+        Some((bucket, id)) => (Some(bucket.trim_end_matches('/')), id),
+        None => (None, from),
+    };
+    let id = id.parse().map_err(|_| {
+        Mistake::Usage(format!("{from} ends with no id of a session: --list says what there is"))
+    })?;
+    Ok((bucket, id))
+}
+
+async fn list(ctx: &Context) -> anyhow::Result<Exit> {
+    let there = ctx.client.cloud_sessions().await?;
+    if ctx.screen.json {
+        Screen::document(&there)?;
+        return Ok(Exit::Ok);
+    }
+    if there.sessions.is_empty() {
+        note(&format!("there are none in {}", there.url));
+        return Ok(Exit::Ok);
+    }
+    let now = SystemClock.now();
+    let row = |session: &CloudSession| {
+        vec![
+            session.session_id.to_string(),
+            session.agent_name.clone(),
+            session.turns.to_string(),
+            format::ago(&session.at, now),
+            session.title.clone().unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = there.sessions.iter().map(row).collect();
+    print(&format::table(&["ID", "AGENT", "TURNS", "AGE", "TITLE"], &rows))?;
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_session_is_named_with_its_bucket_or_alone() {
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+        let uuid: Uuid = id.parse().unwrap();
+        for (from, bucket) in [
+            (id.to_owned(), None),
+            (format!("s3://b/p/{id}"), Some("s3://b/p")),
+            (format!("s3://b/p/{id}/"), Some("s3://b/p")),
+            (format!("gs://b#{id}"), Some("gs://b")),
+        ] {
+            assert_eq!(split(&from).unwrap(), (bucket, uuid), "{from}");
+        }
+        assert!(split("s3://b/p").is_err());
+    }
+}
