@@ -24,6 +24,9 @@ impl Archive {
         (before, after): (Option<SnapshotId>, Option<SnapshotId>),
         detail: Detail,
     ) -> Result<Comparison, ArchiveError> {
+        for id in [before, after].into_iter().flatten() {
+            self.fetch(tenant, id)?;
+        }
         let repository = self.repository(tenant)?;
         let find = |id: Option<SnapshotId>| {
             id.map(|id| repository.snapshot(theirs(id))).transpose().map_err(ArchiveError::from)

@@ -18,6 +18,7 @@ impl Archive {
         id: SnapshotId,
         places: &Places,
     ) -> Result<(), ArchiveError> {
+        self.fetch(tenant, id)?;
         let repository = self.repository(tenant)?;
         let snapshot = repository.snapshot(theirs(id))?;
         let home_is_there = places.home.try_exists().map_err(ArchiveError::Home)?;
@@ -55,7 +56,7 @@ impl Archive {
             tracing::debug!(error, "the next capture has to read everything");
         }
         // What is not there at all.
-        self.bring_back(tenant, id, places)
+        self.bring_back(tenant, id, places).map(drop)
     }
 }
 
