@@ -38,6 +38,10 @@ impl Figures {
         self.percentile(99)
     }
 
+    pub(crate) fn worst(&self) -> Duration {
+        self.percentile(100)
+    }
+
     fn percentile(&self, percent: usize) -> Duration {
         let last = self.sorted.len().saturating_sub(1);
         self.sorted.get(last * percent / 100).copied().unwrap_or_default()

@@ -13,6 +13,7 @@ mod memory;
 mod model;
 mod recovery;
 mod replay;
+mod resume;
 mod sandbox;
 mod server;
 mod world;
@@ -59,5 +60,9 @@ fn main() {
     }
     if wanted("server") {
         server::measure(arguments.next().as_deref());
+    }
+    // Last: it deletes many files when it is over, and files are made slower after that.
+    if wanted("resume") {
+        resume::measure(arguments.next().as_deref());
     }
 }

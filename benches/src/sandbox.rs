@@ -8,7 +8,7 @@ mod live;
 mod many;
 mod memory;
 mod neighbour;
-mod room;
+pub(crate) mod room;
 mod start;
 
 use std::path::{Path, PathBuf};
@@ -55,33 +55,39 @@ pub(crate) fn measure_many() {
 }
 
 /// Figures of a busy machine say so.
-fn print_load() {
+pub(crate) fn print_load() {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("load of the machine: {}", load.trim_end());
 }
 
 /// A real server with real sandboxes, and all that is left of it when it is gone.
-struct Server {
+pub(crate) struct Server {
     // Before its remains: who is alive makes new ones.
-    process: Child,
-    remains: Remains,
+    pub(crate) process: Child,
+    pub(crate) remains: Remains,
 }
 
 /// The sandboxes of servers over a directory. They end when this is dropped.
-struct Remains {
-    data: PathBuf,
+pub(crate) struct Remains {
+    pub(crate) data: PathBuf,
 }
 
 impl Server {
     /// With two agents, for which nothing is kept ready: `bench`, and `bomb`, which may use little.
     async fn start(directory: &Path) -> Self {
-        let data = directory.join("data");
-        let process = Child::outlived(&data, NO_MODEL, ORPHAN_TTL, KEPT_READY);
-        let server = Self { process, remains: Remains { data } };
-        server.deploy(directory, "bench", "prewarm = 0\n").await;
+        let server = Self::with_model(directory, NO_MODEL).await;
         server
             .deploy(directory, "bomb", "prewarm = 0\n[limits]\nmemory_mb = 256\npids = 256\n")
             .await;
+        server
+    }
+
+    /// With the agent `bench` alone, which asks this model.
+    pub(crate) async fn with_model(directory: &Path, model: &str) -> Self {
+        let data = directory.join("data");
+        let process = Child::outlived(&data, model, ORPHAN_TTL, KEPT_READY);
+        let server = Self { process, remains: Remains { data } };
+        server.deploy(directory, "bench", "prewarm = 0\n").await;
         server
     }
 
@@ -106,13 +112,13 @@ impl Server {
         self.client().await.ask(&client::delete(&format!("/api/agents/{name}"))).await;
     }
 
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::connect(self.process.address).await
     }
 }
 
 /// Makes a session, and returns when it is active.
-async fn create(client: &mut Client, agent: &str) -> String {
+pub(crate) async fn create(client: &mut Client, agent: &str) -> String {
     let request = client::post("/api/sessions", &json!({ "agent": agent }).to_string());
     let answer = client.json(&request).await;
     answer["session"]["id"].as_str().expect("it has an id").to_owned()

@@ -7,7 +7,7 @@ mod bare;
 pub(crate) mod child;
 pub(crate) mod client;
 mod requests;
-mod rest;
+pub(crate) mod rest;
 mod streams;
 
 use std::path::Path;

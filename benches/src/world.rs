@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ash_core::failure::Death;
-use ash_core::id::{AgentId, RunId, SessionId, TenantId};
+use ash_core::id::{AgentId, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner};
 use ash_core::policy::{Context, Policy};
 use ash_core::resume::Found;
 use ash_core::run::Usage;
 use ash_core::session::{
-    AgentEnding, Decision, Fact, IfBusy, NumberedReport, PauseReason, Prompt, Report, ReportBody,
-    Request, Session, Wake,
+    AgentEnding, Decision, Effect, Fact, IfBusy, NumberedReport, PauseReason, Prompt, Report,
+    ReportBody, Request, Session, Wake,
 };
+use ash_core::snapshot::{Captured, PersistOutcome};
 use ash_core::time::Clock as _;
 use ash_engine::testing::{Dice, FakeHost};
 use ash_engine::{Engine, IdSource, Options, SystemClock};
@@ -122,6 +123,8 @@ pub(crate) struct Writer {
     session: Session,
     fence: Fence,
     run: RunId,
+    /// The capture that was asked for.
+    capture: Option<u64>,
 }
 
 impl Writer {
@@ -152,7 +155,7 @@ impl Writer {
         };
         let fence = store.create_session(&new).await.expect("a session can be created");
         let run = ids.make(now, RunId::from_parts);
-        let mut writer = Self { store, policy, session, fence, run };
+        let mut writer = Self { store, policy, session, fence, run, capture: None };
         let incarnation = writer.session.incarnation();
         writer.observe(Fact::SandboxStarted { incarnation, found: Found::NOTHING }).await;
         let prompt = Prompt {
@@ -187,10 +190,23 @@ impl Writer {
         self.observe(Fact::Reported { incarnation, reports }).await;
     }
 
-    /// The sandbox has gone as it was told.
+    /// The sandbox has gone as it was told, and what it left is captured.
     pub(crate) async fn gone(&mut self) {
         let incarnation = self.session.incarnation();
         self.observe(Fact::SandboxGone { incarnation, death: Death::Stopped }).await;
+        while let Some(number) = self.capture.take() {
+            let captured = Captured {
+                id: IdSource::unguessable().make(SystemClock.now(), SnapshotId::from_parts),
+                files: 10,
+                bytes: 1_000_000,
+                new_bytes: 1_000,
+                unfrozen: 0,
+                unstable: 0,
+            };
+            let outcome = PersistOutcome::Captured(captured);
+            self.observe(Fact::Persisted { number, outcome }).await;
+        }
+        assert!(self.session.persistence().is_settled(), "nothing more is wanted of it");
     }
 
     async fn observe(&mut self, fact: Fact) {
@@ -208,6 +224,18 @@ impl Writer {
     }
 
     async fn commit(&mut self, next: Session, decision: Decision) {
+        let asked = decision.effects.iter().find_map(|effect| match effect {
+            Effect::Persist { number, .. } => Some(*number),
+            Effect::StartSandbox { .. }
+            | Effect::Attach { .. }
+            | Effect::Deliver { .. }
+            | Effect::Interrupt { .. }
+            | Effect::Freeze { .. }
+            | Effect::Thaw { .. }
+            | Effect::StopSandbox { .. }
+            | Effect::Acknowledge { .. } => None,
+        });
+        self.capture = asked.or(self.capture);
         let commit = Commit {
             fence: self.fence,
             expected_seq: self.session.last_seq(),
@@ -215,7 +243,7 @@ impl Writer {
             entries: decision.entries,
             runs: decision.runs,
             settings: None,
-            snapshots: Vec::new(),
+            snapshots: decision.snapshots,
             outbox: Vec::new(),
             receipt: None,
             session: next,

@@ -14,10 +14,11 @@ mod memory;
 mod own;
 mod rivals;
 mod small;
-mod trees;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use ash_bench_snapshot::trees;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);

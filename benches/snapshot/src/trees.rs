@@ -6,21 +6,25 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 /// Numbers that look random and are the same every time.
-pub(crate) struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The same seed gives the same numbers.
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Any number.
+    #[expect(clippy::should_implement_trait, reason = "it has no end")]
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    /// A number below another one.
+    pub fn below(&mut self, limit: u64) -> u64 {
         (self.next() >> 11) % limit.max(1)
     }
 
@@ -34,7 +38,7 @@ impl Dice {
 
 /// What is in a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Filling {
+pub enum Filling {
     /// Like a program: words that repeat, lines that look alike.
     Source,
     /// What is compressed already.
@@ -44,7 +48,7 @@ pub(crate) enum Filling {
 }
 
 /// Bytes of a kind.
-pub(crate) fn bytes(dice: &mut Dice, filling: Filling, length: usize) -> Vec<u8> {
+pub fn bytes(dice: &mut Dice, filling: Filling, length: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length + 64);
     while bytes.len() < length {
         match filling {
@@ -96,17 +100,21 @@ fn line(dice: &mut Dice, bytes: &mut Vec<u8>) {
 }
 
 /// A tree of small files.
-pub(crate) struct Shape {
-    pub(crate) name: &'static str,
-    pub(crate) files: u64,
-    pub(crate) mean: u64,
-    /// Objects of `.git`, which are dense, and how long its pack is.
-    pub(crate) objects: u64,
-    pub(crate) pack: usize,
+pub struct Shape {
+    /// What it is called.
+    pub name: &'static str,
+    /// How many files it has outside of `.git`.
+    pub files: u64,
+    /// How long they are on average.
+    pub mean: u64,
+    /// Objects of `.git`, which are dense.
+    pub objects: u64,
+    /// How long the pack of `.git` is.
+    pub pack: usize,
 }
 
 /// The trees of small files.
-pub(crate) const SHAPES: [Shape; 3] = [
+pub const SHAPES: [Shape; 3] = [
     Shape { name: "10 files, 1 MB", files: 10, mean: 100_000, objects: 0, pack: 0 },
     Shape { name: "1,000 files, 50 MB", files: 1_000, mean: 50_000, objects: 0, pack: 0 },
     Shape {
@@ -119,8 +127,13 @@ pub(crate) const SHAPES: [Shape; 3] = [
 ];
 
 /// Makes a tree; returns its files.
-pub(crate) fn make(at: &Path, shape: &Shape) -> io::Result<Vec<PathBuf>> {
-    let mut dice = Dice::new(7);
+pub fn make(at: &Path, shape: &Shape) -> io::Result<Vec<PathBuf>> {
+    make_from(7, at, shape)
+}
+
+/// Makes a tree from a seed; returns its files. Trees from two seeds have little in common.
+pub fn make_from(seed: u64, at: &Path, shape: &Shape) -> io::Result<Vec<PathBuf>> {
+    let mut dice = Dice::new(seed);
     let mut made = Vec::new();
     let licence = bytes(&mut dice, Filling::Source, 1100);
     let mut directory = at.to_owned();
@@ -161,9 +174,10 @@ pub(crate) fn make(at: &Path, shape: &Shape) -> io::Result<Vec<PathBuf>> {
     Ok(made)
 }
 
-/// Changes five files, as an agent does: a line is put into each.
-pub(crate) fn change(files: &[PathBuf], turn: u64) -> io::Result<()> {
+/// Changes five files, as an agent does: a line is put into each. Returns them.
+pub fn change(files: &[PathBuf], turn: u64) -> io::Result<Vec<PathBuf>> {
     let mut dice = Dice::new(1000 + turn);
+    let mut changed = Vec::new();
     for _ in 0..5 {
         let path = &files[usize::try_from(dice.below(files.len() as u64)).unwrap_or(0)];
         let mut text = fs::read(path)?;
@@ -172,15 +186,16 @@ pub(crate) fn change(files: &[PathBuf], turn: u64) -> io::Result<()> {
         line(&mut dice, &mut added);
         text.splice(at..at, added);
         fs::write(path, text)?;
+        changed.push(path.clone());
     }
-    Ok(())
+    Ok(changed)
 }
 
 /// How long the large file is.
-pub(crate) const LARGE: u64 = 1 << 30;
+pub const LARGE: u64 = 1 << 30;
 
 /// Makes a large file: a database, by its first bytes, or something that nobody knows.
-pub(crate) fn make_large(path: &Path, filling: Filling, begin: &[u8]) -> io::Result<()> {
+pub fn make_large(path: &Path, filling: Filling, begin: &[u8]) -> io::Result<()> {
     let mut dice = Dice::new(11);
     let mut file = io::BufWriter::new(File::create(path)?);
     let mut left = LARGE;
@@ -196,7 +211,7 @@ pub(crate) fn make_large(path: &Path, filling: Filling, begin: &[u8]) -> io::Res
 }
 
 /// Overwrites one of a hundred pages of a large file.
-pub(crate) fn change_large(path: &Path, filling: Filling, turn: u64) -> io::Result<()> {
+pub fn change_large(path: &Path, filling: Filling, turn: u64) -> io::Result<()> {
     let mut dice = Dice::new(500 + turn);
     let file = File::options().write(true).open(path)?;
     for _ in 0..LARGE / 4096 / 100 {

@@ -25,7 +25,7 @@ const ENVIRONMENT: [(&str, &str); 2] = [("PATH", "/usr/bin:/bin"), ("HOME", "/ho
 
 /// The ways in which a bridge is started.
 #[derive(Clone, Copy)]
-pub(super) enum Way<'a> {
+pub(crate) enum Way<'a> {
     /// As a plain child.
     ForkAndExec,
     /// By our launcher, in a cgroup if there is one.
@@ -35,7 +35,7 @@ pub(super) enum Way<'a> {
 }
 
 /// A place for one bridge after the other.
-pub(super) struct Room {
+pub(crate) struct Room {
     dir: PathBuf,
     bridge: PathBuf,
     launcher: Launcher,
@@ -44,7 +44,7 @@ pub(super) struct Room {
 }
 
 /// A bridge that has answered.
-pub(super) struct Started {
+pub(crate) struct Started {
     life: Life,
     stream: UnixStream,
     lines: BufReader<UnixStream>,
@@ -57,7 +57,7 @@ enum Life {
 }
 
 impl Room {
-    pub(super) fn new(dir: PathBuf, bridge: PathBuf) -> Self {
+    pub(crate) fn new(dir: PathBuf, bridge: PathBuf) -> Self {
         let is_root = rustix::process::geteuid().is_root();
         let (tier, uid) = if is_root { (Tier::Full, Some(UID)) } else { (Tier::Rootless, None) };
         fs::create_dir(&dir).expect("there is room");
@@ -71,16 +71,16 @@ impl Room {
         Self { dir, bridge, launcher, uid, limits: ash_sandbox::Limits::default() }
     }
 
-    pub(super) fn limits(&self) -> &ash_sandbox::Limits {
+    pub(crate) fn limits(&self) -> &ash_sandbox::Limits {
         &self.limits
     }
 
-    pub(super) fn tier(&self) -> &'static str {
+    pub(crate) fn tier(&self) -> &'static str {
         self.launcher.tier().as_str()
     }
 
     /// Starts a bridge, and says how long it took until that had answered.
-    pub(super) fn start(&self, way: Way<'_>) -> (Duration, Started) {
+    pub(crate) fn start(&self, way: Way<'_>) -> (Duration, Started) {
         let path = |name: &str| self.dir.join(name);
         for name in ["sock", "spool"] {
             let _not_there = fs::remove_file(path(name));

@@ -43,6 +43,12 @@ impl Client {
         serde_json::from_slice(&self.body).expect("the answer is JSON")
     }
 
+    /// Asks, and reads the answer as text.
+    pub(crate) async fn text(&mut self, request: &str) -> String {
+        self.ask(request).await;
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     /// Asks, and reads the whole answer. Says whether it was a good one.
     pub(crate) async fn is_granted(&mut self, request: &str) -> bool {
         self.send(request).await;

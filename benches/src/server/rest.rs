@@ -36,7 +36,7 @@ pub(super) async fn idle(directory: &Path) {
 }
 
 /// From the start of the process to an answer of `/health`, with and without sessions.
-pub(super) async fn start(directory: &Path) {
+pub(crate) async fn start(directory: &Path) {
     heading("From the start of the process to healthy");
     let (empty, full) = (directory.join("empty"), directory.join("full"));
     for data in [&empty, &full] {

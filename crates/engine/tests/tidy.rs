@@ -23,7 +23,16 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ),
     (
         "ash-bench",
-        &["ash-core", "ash-protocol", "ash-store", "ash-sandbox", "ash-engine", "ash-server"],
+        &[
+            "ash-core",
+            "ash-protocol",
+            "ash-store",
+            "ash-sandbox",
+            "ash-snapshot",
+            "ash-engine",
+            "ash-server",
+            "ash-bench-snapshot",
+        ],
     ),
     ("ash-bench-snapshot", &["ash-snapshot"]),
 ];

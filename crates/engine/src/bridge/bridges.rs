@@ -181,16 +181,10 @@ impl SandboxHost for BridgeHost {
                 self.attach(sandbox, after, reporter).await
             }
             Life::Alive(told) => {
-                self.0.adopt(sandbox, told)?;
                 // Nothing stays frozen by accident: whoever is frozen on purpose is not attached to. One that
                 // cannot be thawed does not answer, which is noticed below.
                 let _noticed_below = self.0.thaw(sandbox).await;
-                let connection = self
-                    .0
-                    .connect(sandbox, after.get())
-                    .await
-                    .map_err(|error| failed(attempted, error))?;
-                self.0.pump(sandbox, connection, after, reporter)
+                self.0.listen_to(sandbox, told, after, reporter).await
             }
             Life::Dead | Life::Unborn => {
                 let death = self.0.death_of(sandbox).await.unwrap_or(Death::Lost);
@@ -240,7 +234,16 @@ impl SandboxHost for BridgeHost {
         reporter: Reporter,
     ) -> Result<(), HostError> {
         self.0.thaw(sandbox).await?;
-        self.attach(sandbox, after, reporter).await
+        let life = self.0.files.life(sandbox).map_err(|error| failed("thaw a sandbox", error))?;
+        match life {
+            // What was thawed is not thawed again.
+            Life::Alive(told) if !self.0.is_isolated_otherwise(sandbox) => {
+                self.0.listen_to(sandbox, told, after, reporter).await
+            }
+            Life::Alive(_) | Life::Dead | Life::Unborn => {
+                self.attach(sandbox, after, reporter).await
+            }
+        }
     }
 
     async fn deliver(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ash_core::failure::Death;
+use ash_core::number::SpoolPosition;
 use tokio::time::timeout;
 
 use super::bridges::Inner;
@@ -11,7 +12,7 @@ use super::enclosure::Enclosure;
 use super::process::{Isolation, Process, Started};
 use super::tree;
 use super::word::failed;
-use crate::host::{HostError, SandboxRef};
+use crate::host::{HostError, Reporter, SandboxRef};
 
 /// How long the end of a sandbox may take to be noticed.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(8);
@@ -43,6 +44,20 @@ impl Inner {
             self.watch(sandbox, Some(process), pidfd, cgroup);
         }
         Ok(())
+    }
+
+    /// Connects to a sandbox that is alive and not frozen, and listens to it.
+    pub(super) async fn listen_to(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+        told: Option<u32>,
+        after: SpoolPosition,
+        reporter: Reporter,
+    ) -> Result<(), HostError> {
+        self.adopt(sandbox, told)?;
+        let connected = self.connect(sandbox, after.get()).await;
+        let connection = connected.map_err(|error| failed("attach to a sandbox", error))?;
+        self.pump(sandbox, connection, after, reporter)
     }
 
     /// How a sandbox ended, if that was watched.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::signal::Signal;
 /// How many captures go on at once: they share processors and disk with the agents.
 const AT_ONCE: usize = 2;
 
-/// How long a start waits for a capture of what it is started for.
+/// How long others wait for a capture, or for one to begin: as long as a freeze takes at the most.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 const PERSIST: &str = "capture a workspace";
@@ -68,12 +69,39 @@ impl Captures {
         self.places.acquire().await
     }
 
+    /// Waits until a session may be captured, and says who else waits for that. Others may be at it for long:
+    /// whoever waits for this one to stand still is let go when a freeze would be over, and what it does then is
+    /// captured with the rest.
+    async fn admit(
+        &self,
+        session: SessionId,
+        still: StandStill,
+    ) -> Result<(Admitted<'_>, Option<StandStill>), AcquireError> {
+        let mut admitted = pin!(async {
+            Ok::<_, AcquireError>(Admitted {
+                _turn: self.turn(session).acquire().await?,
+                _place: self.places.acquire().await?,
+            })
+        });
+        if let Ok(admitted) = timeout(PATIENCE, &mut admitted).await {
+            return Ok((admitted?, Some(still)));
+        }
+        still.is_over();
+        Ok((admitted.await?, None))
+    }
+
     /// Waits until the files of a session are not being read; but not for long.
     pub(super) async fn let_read(&self, session: SessionId) {
         let mut watched = self.reading.watch();
         let read = watched.wait_for(|reading| !reading.contains(&session));
         let _read_or_late = timeout(PATIENCE, read).await;
     }
+}
+
+/// May capture a session, until it is dropped.
+struct Admitted<'a> {
+    _turn: SemaphorePermit<'a>,
+    _place: SemaphorePermit<'a>,
 }
 
 /// Says that the files of a session are being read, until it is dropped.
@@ -139,8 +167,7 @@ impl Inner {
         let Persist { sandbox, tenant, unless_like, only_if_busy } = persist;
         let session = sandbox.session;
         let closed = |error| failed(PERSIST, error);
-        let _turn = self.captures.turn(session).acquire().await.map_err(closed)?;
-        let _place = self.captures.places.acquire().await.map_err(closed)?;
+        let (_admitted, still) = self.captures.admit(session, still).await.map_err(closed)?;
         let is_alive = matches!(self.files.life(sandbox).map_err(told)?, Life::Alive(_));
         let places = self.files.places(session);
         if !places.workspace.try_exists().map_err(told)?
@@ -155,7 +182,7 @@ impl Inner {
                 host: Arc::clone(&host),
                 sandbox,
                 held: Mutex::default(),
-                still: Mutex::new(Some(still)),
+                still: Mutex::new(still),
             });
             let freeze = holding.as_ref().map(|holding| holding as &dyn Freeze);
             let captured = host.archive.capture((&tenant, session), &places, unless_like, freeze);
@@ -191,5 +218,34 @@ fn count(took: &Took) {
     ];
     for (step, took) in steps {
         metrics::histogram!("ash_snapshot_seconds", "step" => step).record(took);
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use ash_core::time::Timestamp;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_prompt_does_not_wait_for_captures_of_others() {
+        let captures = Captures::default();
+        let now = Timestamp::from_millis(1);
+        let [session, other] = [1, 2].map(|last| SessionId::from_parts(now, [last; 10]));
+        let (still, moves) = StandStill::new();
+        let busy = captures.places.acquire_many(u32::try_from(AT_ONCE).unwrap()).await.unwrap();
+        let mut admitting = pin!(captures.admit(session, still));
+        tokio::select! {
+            biased;
+            _ = &mut admitting => panic!("there is no place"),
+            moved = moves => moved.unwrap(),
+        }
+        drop(busy);
+        let (_admitted, still) = admitting.await.unwrap();
+        assert!(still.is_none(), "nobody waits any more");
+
+        let (still, _moves) = StandStill::new();
+        let (_admitted, still) = captures.admit(other, still).await.unwrap();
+        assert!(still.is_some(), "there is a place, and the sandbox is to stand still");
     }
 }

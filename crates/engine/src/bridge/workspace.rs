@@ -24,8 +24,8 @@ use crate::host::SandboxRef;
 /// ever.
 const MAX_COUNTED: u64 = 1_000_000;
 
-/// How many names are counted in no time.
-const QUICKLY: u64 = 2_000;
+/// How many names are counted in no time, beside what a start takes anyway.
+const QUICKLY: u64 = 200;
 
 /// How many directories are remembered at most to be looked into.
 const MAX_WAITING: usize = 10_000;

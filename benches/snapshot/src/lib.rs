@@ -1,0 +1,3 @@
+//! What the measurements of snapshots share with those of sessions.
+
+pub mod trees;
