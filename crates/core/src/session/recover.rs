@@ -19,9 +19,12 @@ impl Session {
             }
             Sandbox::Stopping { .. } => vec![Effect::StopSandbox { incarnation }],
             Sandbox::Live => {
+                // As when it was asked for: what the turn before left is captured before the next prompt is
+                // handed over.
                 let mut owed = vec![Effect::Attach { incarnation, after: self.spool }];
+                owed.extend(self.capture_effect(false));
                 owed.extend(self.owed_to_the_run());
-                owed
+                return owed;
             }
         };
         owed.extend(self.capture_effect(false));

@@ -62,6 +62,23 @@ fn what_a_turn_left_is_captured_before_the_next_prompt_is_handed_over() {
 }
 
 #[test]
+fn who_takes_over_captures_what_a_turn_left_before_the_next_prompt_too() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    let run = world.session.current_run().unwrap().id;
+    let (position, incarnation) = (world.session.spool().next(), world.session.incarnation());
+    let body = super::ReportBody::Ended { how: DONE, usage: super::Usage::default() };
+    world.observe(super::reported(incarnation, position, super::Report { run, body }));
+    let owed = world.session.recover();
+    let place = |wanted: fn(&Effect) -> bool| owed.iter().position(wanted).unwrap();
+    let captured_at = place(|effect| matches!(effect, Effect::Persist { .. }));
+    assert!(place(|effect| matches!(effect, Effect::Attach { .. })) < captured_at, "{owed:?}");
+    assert!(captured_at < place(|effect| matches!(effect, Effect::Deliver { .. })), "{owed:?}");
+}
+
+#[test]
 fn whatever_ends_a_sandbox_is_followed_by_a_capture_of_what_it_left() {
     type End = fn(&mut World);
     let ends: [End; 6] = [
