@@ -109,11 +109,19 @@ impl Inner {
         frozen
     }
 
-    /// Lets every process of a sandbox go on. One that was not frozen does so anyway.
+    /// Lets every process of a sandbox go on. One that was not frozen does so anyway; one that stands still for a
+    /// moment goes on when whoever holds it has had enough, who would otherwise read what moves.
     pub(super) async fn thaw(self: &Arc<Self>, sandbox: SandboxRef) -> Result<(), HostError> {
-        // Whatever becomes of this, nobody wants it frozen from here on.
-        self.state().frozen.remove(&sandbox);
+        let is_held = {
+            let mut state = self.state();
+            // Whatever becomes of this, nobody wants it frozen from here on.
+            state.frozen.remove(&sandbox);
+            state.held.contains_key(&sandbox)
+        };
         let bridge = self.live_bridge(sandbox, THAW)?;
+        if is_held {
+            return Ok(());
+        }
         match self.freezer(sandbox, THAW)? {
             Some(cgroup) => blocking(THAW, move || cgroup.thaw()).await,
             None => {

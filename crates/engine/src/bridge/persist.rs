@@ -168,7 +168,9 @@ impl Inner {
         let session = sandbox.session;
         let closed = |error| failed(PERSIST, error);
         let (_admitted, still) = self.captures.admit(session, still).await.map_err(closed)?;
-        let is_alive = matches!(self.files.life(sandbox).map_err(told)?, Life::Alive(_));
+        // A later one may have come up while this waited: it is the one that moves.
+        let alive = self.alive_of(session).map_err(told)?;
+        let (sandbox, is_alive) = (alive.unwrap_or(sandbox), alive.is_some());
         let places = self.files.places(session);
         if !places.workspace.try_exists().map_err(told)?
             || (is_alive && only_if_busy && self.is_alone(sandbox))
@@ -195,6 +197,16 @@ impl Inner {
             count(&took);
             captured
         }))
+    }
+
+    /// The sandbox of a session that is alive, if one is.
+    fn alive_of(&self, session: SessionId) -> io::Result<Option<SandboxRef>> {
+        for sandbox in self.files.of(session)?.into_iter().rev() {
+            if let Life::Alive(_) = self.files.life(sandbox)? {
+                return Ok(Some(sandbox));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether nothing but its bridge runs in a sandbox, as far as can be seen.
