@@ -260,14 +260,14 @@ impl Files {
         spool.write_all_at(&heading.encode().map_err(io::Error::other)?, 0)?;
         spool.set_len(HEADING_BYTES as u64)?;
         // What it had to say about itself is kept until the next one starts.
-        ["sock", "fresh", "process"]
+        ["sock", "fresh", "restored", "process"]
             .into_iter()
             .try_for_each(|kind| remove(&self.named(sandbox, kind)))
     }
 
     /// Removes what is left of a sandbox that a later one has followed.
     pub(super) fn forget(&self, sandbox: SandboxRef) -> io::Result<()> {
-        let kinds = ["sock", "fresh", "process", "log", "spool"];
+        let kinds = ["sock", "fresh", "restored", "process", "log", "spool"];
         kinds.into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
     }
 
@@ -284,7 +284,7 @@ impl Files {
     }
 
     /// Removes what is left beside the spools of those that are dead: where they listened, and that their
-    /// workspace was made for them. What was never started may be started yet, and keeps its mark.
+    /// workspace was made for them, or brought back. What was never started may be started yet, and keeps its mark.
     pub(super) fn clear_away(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.data.join("run"))? {
             let Some(Ok(session)) = entry?.file_name().to_str().map(str::parse) else { continue };
@@ -299,7 +299,7 @@ impl Files {
         Ok(())
     }
 
-    /// What says where sandboxes of a session listened, or that their workspace was made for them.
+    /// What says where sandboxes of a session listened, or how their workspace was made for them.
     fn marks(&self, session: SessionId) -> io::Result<Vec<(&'static str, SandboxRef)>> {
         let mut marks = Vec::new();
         for entry in fs::read_dir(self.run(session))? {
@@ -307,7 +307,7 @@ impl Files {
             let Some((number, kind)) = name.to_str().and_then(|name| name.split_once('.')) else {
                 continue;
             };
-            let kind = ["sock", "fresh"].into_iter().find(|known| *known == kind);
+            let kind = ["sock", "fresh", "restored"].into_iter().find(|known| *known == kind);
             if let (Some(kind), Ok(number)) = (kind, number.parse()) {
                 marks.push((kind, SandboxRef { session, incarnation: Incarnation::new(number) }));
             }
@@ -456,8 +456,9 @@ mod test {
         files.make_directories(sandbox().session).unwrap();
         let marks = [1, 2, 3, 4].map(of);
         for sandbox in marks {
-            fs::write(files.named(sandbox, "sock"), "").unwrap();
-            fs::write(files.named(sandbox, "fresh"), "").unwrap();
+            for kind in ["sock", "fresh", "restored"] {
+                fs::write(files.named(sandbox, kind), "").unwrap();
+            }
         }
         // The first has left no spool, the second is dead, the third lives, the fourth is to come.
         let Begin::Locked(spool) = files.begin(of(2)).unwrap() else { panic!("it is free") };
@@ -466,7 +467,7 @@ mod test {
         let Begin::Locked(spool) = files.begin(of(3)).unwrap() else { panic!("it is free") };
         write_heading(&spool);
         files.clear_away().unwrap();
-        for kind in ["sock", "fresh"] {
+        for kind in ["sock", "fresh", "restored"] {
             let left = marks.map(|sandbox| files.named(sandbox, kind).exists());
             assert_eq!(left, [false, false, true, true], "{kind}");
         }
