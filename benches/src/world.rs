@@ -233,6 +233,7 @@ impl Writer {
             | Effect::Freeze { .. }
             | Effect::Thaw { .. }
             | Effect::StopSandbox { .. }
+            | Effect::PutBack { .. }
             | Effect::Acknowledge { .. } => None,
         });
         self.capture = asked.or(self.capture);

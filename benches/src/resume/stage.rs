@@ -57,6 +57,7 @@ impl Stage {
             environment: BTreeMap::new(),
             egress: Arc::new(ModelProxy::new(nobody).expect("a client can be built")),
             enclosure: Enclosure::Sandbox(Arc::new(sandboxing)),
+            cloud: None,
         })
         .expect("the directory can be used");
         world::deploy(&*store).await;
@@ -67,6 +68,7 @@ impl Stage {
             policy: world::policy(),
             ids: IdSource::unguessable(),
             owner,
+            cloud: None,
         });
         let snapshots = data.join("snapshots").join(tenant.as_str());
         Self { engine, host, store, tenant, snapshots, _remains: Remains { data } }

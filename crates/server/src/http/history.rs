@@ -41,7 +41,7 @@ pub(super) async fn fork(
     let idempotency = key.of(&caller.tenant, *blake3::hash(&asked).as_bytes());
     let at = point(body.snapshot_id, body.turn)?.unwrap_or(Point::Latest);
     let made = app.engine().fork(&caller.tenant, id, at, idempotency).await?;
-    Ok((StatusCode::CREATED, JsonAnswer(api::SessionBody { session: app.view(&made) })))
+    Ok((StatusCode::CREATED, JsonAnswer(api::SessionBody { session: app.view(&made).await? })))
 }
 
 /// Rewind a session
@@ -69,7 +69,7 @@ pub(super) async fn rewind(
     let rewound = app.engine().rewind(&caller.tenant, id, to, effective).await?;
     let Comparison { added, modified, removed, .. } = rewound.changes;
     let changes = api::ChangeCounts { added, modified, removed };
-    Ok(JsonAnswer(api::Rewound { session: app.view(&rewound.session), changes }))
+    Ok(JsonAnswer(api::Rewound { session: app.view(&rewound.session).await?, changes }))
 }
 
 /// The point of history that a request names, if it names one.
