@@ -15,7 +15,6 @@ mod run;
 pub(crate) mod schema;
 mod session;
 mod snapshot;
-mod time;
 
 pub use account::{
     ApiKey, ApiKeyMade, ApiKeys, Credential, CredentialBody, CredentialType, Credentials, Done,
@@ -25,6 +24,7 @@ pub use agent::{
     Agent, AgentBody, AgentDeleted, AgentFile, AgentFileContent, AgentFileInfo, AgentFiles,
     AgentVersion, AgentVersionBody, AgentVersions, Agents, DeployAgent, UpdateAgent,
 };
+pub use ash_core::rfc3339::{from_rfc3339, rfc3339};
 pub use event::{Event, Events, Frame, Log, Logs, Message, Messages};
 pub use file::{
     FileContent, FileDeleted, FileInfo, FileSource, FileWritten, Files, FilesWritten, NewFile,
@@ -43,4 +43,3 @@ pub use session::{
     Sessions, UpdateConfig, WhenRunning,
 };
 pub use snapshot::{SessionSnapshot, Snapshot, SnapshotFailure, SnapshotLocation, Snapshots};
-pub use time::{from_rfc3339, rfc3339};
