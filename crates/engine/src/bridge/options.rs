@@ -138,4 +138,7 @@ pub struct HostOptions {
     pub egress: Arc<dyn Egress>,
     /// What is around the bridges.
     pub enclosure: Enclosure,
+    /// Which boot of the machine this is: files that were in use under another one may be torn. See
+    /// [`boot_id`](super::boot_id).
+    pub boot_id: String,
 }

@@ -136,6 +136,7 @@ impl World {
             environment: BTreeMap::new(),
             egress: Arc::new(NoModel),
             enclosure: Enclosure::Nothing,
+            boot_id: "boot".to_owned(),
         })
         .unwrap();
         let agent = NewAgentVersion {

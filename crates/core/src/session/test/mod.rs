@@ -5,6 +5,7 @@ mod host;
 mod persist;
 mod property;
 mod resume;
+mod torn;
 mod world;
 
 use std::time::Duration;
