@@ -38,6 +38,7 @@ pub mod policy;
 pub mod pool;
 pub mod refusal;
 pub mod resume;
+pub mod rfc3339;
 pub mod run;
 pub mod session;
 pub mod snapshot;

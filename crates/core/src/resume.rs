@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::ResumePath;
 use crate::id::{RunId, SnapshotId};
 use crate::number::Seq;
+use crate::snapshot::Captured;
 
 /// What became of the files that the agent works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +126,10 @@ pub struct Found {
     pub native: Native,
     /// How many turns that record holds.
     pub turns: u32,
+    /// What was captured of the files as they were, before anything in them was put right. It may have been told
+    /// before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_found: Option<Captured>,
 }
 
 impl Found {
@@ -137,6 +142,7 @@ impl Found {
         bytes: 0,
         native: Native::None,
         turns: 0,
+        as_found: None,
     };
 }
 

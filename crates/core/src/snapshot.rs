@@ -22,6 +22,14 @@ pub struct Captured {
     pub unfrozen: u64,
     /// How many files changed each time they were read, or were found and then gone.
     pub unstable: u64,
+    /// Whether the machine had been restarted since the files were last in use: they may be torn.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unproven: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// A snapshot, and the moment of its session that it belongs to.

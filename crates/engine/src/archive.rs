@@ -23,8 +23,8 @@ use ash_core::resume::Source;
 use ash_core::snapshot::Captured;
 use ash_snapshot::objects::LocalObjects;
 use ash_snapshot::{
-    Capture, Damaged, Freeze, Replicate, Repository, Restore, Root, SnapshotError, State, Took,
-    caches,
+    Capture, Damaged, Effect, Freeze, InPlace, Newer, Replicate, Repository, Restore, Root,
+    SnapshotError, State, Took, Trust, caches,
 };
 
 use crate::cloud::{CloudError, Remote};
@@ -99,8 +99,31 @@ impl Archive {
         unless_like: Option<SnapshotId>,
         freeze: Option<&dyn Freeze>,
     ) -> Result<Option<(Captured, Took)>, ArchiveError> {
+        let state = State::load(&places.captured);
+        self.take((tenant, session), places, unless_like, freeze, state)
+    }
+
+    /// The same of files that may be torn: what they look like says nothing, and every one is read. Nothing of
+    /// the session may run. Blocks.
+    pub(crate) fn capture_unproven(
+        &self,
+        whose: (&TenantId, SessionId),
+        places: &Places,
+        unless_like: Option<SnapshotId>,
+    ) -> Result<Option<(Captured, Took)>, ArchiveError> {
+        let taken = self.take(whose, places, unless_like, None, State::default())?;
+        Ok(taken.map(|(captured, took)| (Captured { unproven: true, ..captured }, took)))
+    }
+
+    fn take(
+        &self,
+        (tenant, session): (&TenantId, SessionId),
+        places: &Places,
+        unless_like: Option<SnapshotId>,
+        freeze: Option<&dyn Freeze>,
+        mut state: State,
+    ) -> Result<Option<(Captured, Took)>, ArchiveError> {
         let repository = self.repository(tenant)?;
-        let mut state = State::load(&places.captured);
         let left_out = caches(&places.home).map_err(ArchiveError::Home)?;
         let roots = [
             Root { name: WORKSPACE, path: &places.workspace, excluded: &[] },
@@ -134,8 +157,70 @@ impl Archive {
             new_bytes: snapshot.new_bytes,
             unfrozen: snapshot.unfrozen,
             unstable: snapshot.unstable.len() as u64,
+            unproven: false,
         };
         Ok(Some((captured, made.took)))
+    }
+
+    /// Puts back what is missing of a session's directories, and what is torn; what is newer than the snapshot stays.
+    /// Blocks.
+    pub(crate) fn mend(
+        &self,
+        tenant: &TenantId,
+        id: SnapshotId,
+        places: &Places,
+        owner: Option<(u32, u32)>,
+        effect: Effect,
+    ) -> Result<Lacking, ArchiveError> {
+        self.fetch(tenant, id)?;
+        let repository = self.repository(tenant)?;
+        let snapshot = repository.snapshot(theirs(id))?;
+        let left_out = caches(&places.home).map_err(ArchiveError::Home)?;
+        let of = |root| InPlace {
+            snapshot: &snapshot,
+            root,
+            trust: Trust::Bytes,
+            newer: Newer::Keep,
+            effect,
+            owner,
+            max_entries: MAX_ENTRIES,
+            max_bytes: u64::MAX,
+            threads: threads(),
+            progress: &|_| true,
+        };
+        let both = [
+            of(Root { name: WORKSPACE, path: &places.workspace, excluded: &[] }),
+            of(Root { name: HOME, path: &places.home, excluded: &left_out }),
+        ];
+        let mended = repository.restore_all_in_place(&both, &State::default())?;
+        // What one that was killed left aside is removed.
+        let to_put_back = mended.iter().map(|mended| mended.written + mended.removed).sum();
+        Ok(Lacking { to_put_back, unverified: mended[0].kept })
+    }
+
+    /// Brings one file of a session's home back, to where nothing is yet. Blocks.
+    pub(crate) fn bring_back_from_home(
+        &self,
+        tenant: &TenantId,
+        id: SnapshotId,
+        path: &str,
+        target: &Path,
+    ) -> Result<(), ArchiveError> {
+        self.fetch(tenant, id)?;
+        let repository = self.repository(tenant)?;
+        let snapshot = repository.snapshot(theirs(id))?;
+        repository.restore(&Restore {
+            tree: snapshot.root(HOME)?,
+            path: path.as_bytes(),
+            damaged: Damaged::Refuse,
+            target,
+            owner: None,
+            max_entries: 1,
+            max_bytes: u64::MAX,
+            threads: 1,
+            progress: &|_| true,
+        })?;
+        Ok(())
     }
 
     /// Whether there is a snapshot, here or in the cloud. Blocks.
@@ -225,6 +310,15 @@ impl Archive {
         let fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         Ok(if fetched { Source::Cloud } else { Source::Local })
     }
+}
+
+/// What a session's directories lack of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lacking {
+    /// How many names are missing, or have other bytes though they look the same.
+    pub(crate) to_put_back: u64,
+    /// How many files of the workspace are newer.
+    pub(crate) unverified: u64,
 }
 
 pub(crate) fn threads() -> usize {

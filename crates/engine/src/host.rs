@@ -15,14 +15,16 @@
 //! 5. A run that is interrupted before it is delivered may begin and end at once, but is never
 //!    ignored once it is delivered.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{Incarnation, SpoolPosition};
+use ash_core::lineage::Lineage;
+use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::resume::{Found, Transcript};
-use ash_core::session::{Fact, NumberedReport};
+use ash_core::session::{Fact, LogEntry, NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome, Snapshot};
 use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
@@ -71,8 +73,22 @@ pub struct Start<'a> {
     pub transcript: Option<&'a Transcript>,
     /// How many runs the session has completed.
     pub completed_runs: u32,
-    /// What to bring back, if the files are gone or cannot be relied on.
+    /// What to bring back, if the files are gone.
     pub snapshot: Option<&'a Snapshot>,
+    /// What to put them right from, if they cannot be relied on.
+    pub proven: Option<&'a Snapshot>,
+    /// What the session's log says, should the agent's own record not say it any more.
+    pub past: &'a dyn Past,
+}
+
+/// The log of a session, for a host that has to make an agent's record anew. Most starts never ask.
+#[async_trait]
+pub trait Past: fmt::Debug + Send + Sync {
+    /// Which turns the conversation is made of.
+    async fn lineage(&self) -> Result<Lineage, HostError>;
+
+    /// The entries after one, in order: some of them, and none only at the end.
+    async fn entries_after(&self, after: Seq) -> Result<Vec<LogEntry>, HostError>;
 }
 
 /// What is to be captured.
@@ -293,6 +309,12 @@ pub trait SandboxHost: Send + Sync + 'static {
 
     /// Every sandbox that is alive on this host, frozen ones too, and belongs to a session.
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError>;
+
+    /// Takes note of where a session stands, for people and scripts that look at what lies on the disk. It may come
+    /// late, and is never read back.
+    fn note(&self, record: &SessionRecord, session: &Session) {
+        let _nobody_looks = (record, session);
+    }
 
     /// Lends places to a host that keeps sandboxes ready for sessions to come.
     fn lend(&self, places: WarmPlaces) {

@@ -16,7 +16,9 @@ use anyhow::Context as _;
 use ash_core::policy::Policy;
 use ash_core::time::Clock;
 use ash_engine::agent::Library;
-use ash_engine::bridge::{BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users};
+use ash_engine::bridge::{
+    BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id,
+};
 use ash_engine::{Engine, IdSource, Options, SandboxHost as _, SystemClock};
 use ash_store::Store;
 use ash_store::sqlite::SqliteStore;
@@ -125,6 +127,7 @@ impl Server {
             egress: Arc::new(proxy.with_keys(Arc::new(keys))),
             enclosure,
             cloud: cloud.clone(),
+            boot_id: boot_id().context("could not find out which boot of the machine this is")?,
         })
         .context("could not open the sandboxes")?;
         let metrics = Metrics::start(format!("ash-{}", std::process::id()));

@@ -59,7 +59,8 @@ pub use id::{ChunkKind, Id};
 pub use replicate::{Replicate, Replicated};
 pub use repository::Repository;
 pub use restore::{
-    Damaged, Effect, InPlace, MendTook, Mended, Mending, Restore, RestoreTook, Restored, Trust,
+    Damaged, Effect, InPlace, MendTook, Mended, Mending, Newer, Restore, RestoreTook, Restored,
+    Trust,
 };
 pub use scan::Skipped;
 pub use show::{Change, Difference};

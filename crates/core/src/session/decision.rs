@@ -143,8 +143,10 @@ pub enum Effect {
         transcript: Option<Transcript>,
         /// How many runs the session has completed.
         completed_runs: u32,
-        /// What to bring back, if the files are gone or cannot be relied on.
+        /// What to bring back, if the files are gone.
         snapshot: Option<Snapshot>,
+        /// What to put them right from, if they cannot be relied on.
+        proven: Option<Box<Snapshot>>,
     },
     /// Connect to a sandbox that an earlier owner left running.
     Attach {

@@ -162,6 +162,7 @@ impl Session {
             log_epoch: epoch,
             last_seq,
             last_active: ctx.now,
+            last_message_at: None,
             expires_at: None,
             forgotten: false,
             idle_timeout: None,

@@ -93,6 +93,9 @@ pub struct Session {
     log_epoch: LogEpoch,
     last_seq: Seq,
     last_active: Timestamp,
+    /// When a prompt was last accepted, or answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_message_at: Option<Timestamp>,
     expires_at: Option<Timestamp>,
     /// Whether the agent's own record of the conversation was lost when it last came back.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -146,6 +149,7 @@ impl Session {
             log_epoch: LogEpoch::new(1),
             last_seq: Seq::ZERO,
             last_active: ctx.now,
+            last_message_at: None,
             expires_at: time_to_live.map(|ttl| ctx.now.plus(ttl)),
             forgotten: false,
             idle_timeout: None,
@@ -254,6 +258,11 @@ impl Session {
     /// When something last happened that counts as use.
     pub fn last_active(&self) -> Timestamp {
         self.last_active
+    }
+
+    /// When a prompt was last accepted, or answered.
+    pub fn last_message_at(&self) -> Option<Timestamp> {
+        self.last_message_at
     }
 
     /// Whether nothing needs a task: what runs, if anything, is frozen, and only time or a caller

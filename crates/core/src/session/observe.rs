@@ -103,6 +103,7 @@ impl Session {
                 self.sandbox = Sandbox::Live;
                 self.last_active = ctx.now;
                 self.begin_interval(ctx);
+                self.found_and_mended(ctx, out, &found);
                 match why {
                     StartWhy::Created => self.log(ctx, out, Entry::SessionActive { incarnation }),
                     StartWhy::Resumed => {

@@ -19,9 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, Effect, Sandbox, Session, State};
 use crate::failure::MAX_MESSAGE_BYTES;
+use crate::id::SnapshotId;
 use crate::number::{Seq, Turn};
 use crate::policy::{Context, Policy};
-use crate::resume::Transcript;
+use crate::resume::{Found, Transcript, Workspace};
 use crate::snapshot::{PersistOutcome, Snapshot};
 use crate::time::Timestamp;
 
@@ -48,6 +49,12 @@ pub struct Persistence {
     since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last: Option<Snapshot>,
+    /// The last one before those of files that may be torn, as long as the last one is of such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proven: Option<Box<Snapshot>>,
+    /// What was last captured by a start, of files as it found them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    as_found: Option<SnapshotId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failed: Option<PersistFailed>,
 }
@@ -81,6 +88,14 @@ impl Persistence {
         self.last.as_ref()
     }
 
+    /// The last snapshot of files that could be relied on.
+    pub fn proven(&self) -> Option<&Snapshot> {
+        match &self.proven {
+            Some(proven) => Some(proven),
+            None => self.last.as_ref().filter(|last| !last.captured.unproven),
+        }
+    }
+
     /// What went wrong with the last capture, if something did.
     pub fn failed(&self) -> Option<&PersistFailed> {
         self.failed.as_ref()
@@ -102,6 +117,15 @@ impl Persistence {
 
     pub(super) fn is_under_way(&self) -> bool {
         self.asked.is_some()
+    }
+
+    /// Takes note of a snapshot that there is now. What was good before it is remembered for as long as it may be
+    /// needed to put right what is not.
+    fn add(&mut self, snapshot: Snapshot, out: &mut Decision) {
+        self.proven =
+            if snapshot.captured.unproven { self.proven().cloned().map(Box::new) } else { None };
+        self.last = Some(snapshot.clone());
+        out.snapshots.push(snapshot);
     }
 }
 
@@ -201,8 +225,11 @@ impl Session {
     pub(super) fn capture_effect(&self, only_if_busy: bool) -> Option<Effect> {
         let asked = self.persistence.asked.as_ref()?;
         let last = self.persistence.last.as_ref();
-        let same =
-            last.filter(|last| last.turn == asked.turn && last.transcript == asked.transcript);
+        // One of files that may be torn is not as good as one of the same files that are not.
+        let same = last.filter(|last| {
+            let is_alike = last.turn == asked.turn && last.transcript == asked.transcript;
+            is_alike && !last.captured.unproven
+        });
         Some(Effect::Persist {
             incarnation: self.incarnation,
             number: self.persistence.number,
@@ -227,13 +254,33 @@ impl Session {
                 let Asked { seq, turn, at, transcript, completed_runs, deadline: _ } = asked;
                 let snapshot = Snapshot { captured, seq, turn, at, transcript, completed_runs };
                 self.persistence.failed = None;
-                self.persistence.last = Some(snapshot.clone());
-                out.snapshots.push(snapshot);
+                self.persistence.add(snapshot, out);
             }
             PersistOutcome::Unchanged => self.persistence.failed = None,
             PersistOutcome::Failed { message } => self.capture_failed(ctx, message),
         }
         self.capture_if_due(ctx, out);
+    }
+
+    /// A start has captured the files as it found them, and then put right what was wrong with them. What they
+    /// are now is captured as well.
+    pub(super) fn found_and_mended(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        found: &Found,
+    ) {
+        if found.workspace == Workspace::Repaired {
+            self.want_capture(ctx.now);
+        }
+        let Some(captured) = found.as_found else { return };
+        if self.persistence.as_found.replace(captured.id) == Some(captured.id) {
+            return;
+        }
+        let (seq, turn, at) = (self.last_seq, self.lineage.head(), ctx.now);
+        let (transcript, completed_runs) = (self.transcript.clone(), self.completed_runs);
+        let snapshot = Snapshot { captured, seq, turn, at, transcript, completed_runs };
+        self.persistence.add(snapshot, out);
     }
 
     fn capture_failed(&mut self, ctx: &Context<'_>, mut message: String) {

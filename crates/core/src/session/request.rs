@@ -65,6 +65,7 @@ impl Session {
         }
 
         self.last_active = ctx.now;
+        self.last_message_at = Some(ctx.now);
         self.log(ctx, out, Entry::Prompt { run: prompt.run, content: prompt.content });
         out.runs.push(RunChange::Accepted {
             run: prompt.run,

@@ -75,6 +75,7 @@ impl Session {
             transcript: self.transcript.clone(),
             completed_runs: self.completed_runs,
             snapshot: self.persistence.last().cloned(),
+            proven: self.persistence.proven().cloned().map(Box::new),
         }
     }
 
@@ -224,6 +225,7 @@ impl Session {
         usage: Usage,
     ) {
         self.last_active = ctx.now;
+        self.last_message_at = Some(ctx.now);
         match &outcome {
             Outcome::Completed(_) => {
                 self.completed_runs = self.completed_runs.saturating_add(1);

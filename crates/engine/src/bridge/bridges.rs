@@ -14,8 +14,10 @@ use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{Owner, SpoolPosition};
 use ash_core::resume::Found;
+use ash_core::session::Session;
 use ash_core::snapshot::{Captured, PutBackOutcome};
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
+use ash_store::SessionRecord;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
@@ -23,6 +25,7 @@ use tokio::time::{sleep, timeout};
 use super::connection::{ConnectError, Connection, Question};
 use super::files::{Files, Life};
 use super::guard::Guard;
+use super::notes::Notes;
 use super::options::HostOptions;
 use super::persist::Captures;
 use super::process::Isolation;
@@ -75,6 +78,7 @@ pub(super) struct Inner {
     pub(super) company: Arc<Signal<()>>,
     /// Those that wait for a session, where there are any.
     pub(super) warm: Option<Arc<Pool>>,
+    notes: Arc<Notes>,
 }
 
 impl BridgeHost {
@@ -95,6 +99,7 @@ impl BridgeHost {
             tracing::warn!(error, "not all that dead sandboxes left was cleared away");
         }
         let host = Arc::new(Inner::new(files, options, warm.clone()));
+        host.tasks.spawn(Arc::clone(&host.notes).keep_writing());
         host.tasks.spawn(upkeep::clear_up(Arc::downgrade(&host)));
         host.tasks.spawn(upkeep::thaw_forgotten(Arc::downgrade(&host)));
         if is_enclosed {
@@ -370,6 +375,10 @@ impl SandboxHost for BridgeHost {
         listed.map_err(|error| failed(attempted, error))
     }
 
+    fn note(&self, record: &SessionRecord, session: &Session) {
+        self.0.notes.put(record, session);
+    }
+
     fn lend(&self, places: WarmPlaces) {
         if let Some(pool) = &self.0.warm {
             pool.lend(places);
@@ -399,7 +408,8 @@ impl Inner {
         };
         let captures = Captures::default();
         let (guard, tasks) = (Guard::new(&options.bridge), Tasks::new());
-        Self { files, options, state, tasks, archive, captures, guard, company, warm }
+        let notes = Arc::new(Notes::new(&options.data));
+        Self { files, options, state, tasks, archive, captures, guard, company, warm, notes }
     }
 
     pub(super) async fn abandon(&self) {

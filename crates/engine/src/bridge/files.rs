@@ -3,6 +3,8 @@
 //! ```text
 //!   data/sandboxes/<session>/workspace, home      what the agent sees and keeps
 //!   data/sandboxes/<session>/captured             what the last capture saw of it
+//!   data/sandboxes/<session>/boot, mended         whether it can be believed (`mend`)
+//!   data/sandboxes/<session>/rebuilt              what a conversation was made anew as (`rebuild`)
 //!   data/run/<session>/<incarnation>.spool        what it reported; locked while it lives
 //!   data/run/<session>/<incarnation>.sock         where it listens
 //!   data/run/<session>/<incarnation>.log          what it had to say about itself
@@ -98,16 +100,21 @@ impl Files {
     }
 
     pub(super) fn workspace(&self, session: SessionId) -> PathBuf {
-        self.data.join("sandboxes").join(session.to_string()).join("workspace")
+        self.beside(session, "workspace")
     }
 
     pub(super) fn home(&self, session: SessionId) -> PathBuf {
-        self.data.join("sandboxes").join(session.to_string()).join("home")
+        self.beside(session, "home")
+    }
+
+    /// Something that is written down beside the directories of a session. Nobody in a sandbox sees it.
+    pub(super) fn beside(&self, session: SessionId, name: &str) -> PathBuf {
+        self.data.join("sandboxes").join(session.to_string()).join(name)
     }
 
     /// The directories of a session, and where to remember what a capture saw of them.
     pub(super) fn places(&self, session: SessionId) -> Places {
-        let captured = self.data.join("sandboxes").join(session.to_string()).join("captured");
+        let captured = self.beside(session, "captured");
         Places { workspace: self.workspace(session), home: self.home(session), captured }
     }
 

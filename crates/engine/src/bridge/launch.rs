@@ -24,6 +24,7 @@ use super::bridges::{ANSWER_TIMEOUT, Inner};
 use super::connection::{ConnectError, Connection};
 use super::enclosure::{Opening, Sandboxing, end_of};
 use super::files::{Begin, Life, remove};
+use super::mend;
 use super::options::{Agent, Resources};
 use super::process::{Process, Started};
 use super::quota::DiskLimits;
@@ -41,6 +42,9 @@ const LOOK: Duration = Duration::from_millis(5);
 const FORGOTTEN: &str = "The record of your earlier conversation in this session was lost; only the \
     files in the workspace are what you left. Say so if the person refers to something that you \
     cannot know, and look at the files before you go on.";
+
+/// The runtime whose record can be made anew from the log.
+const RETOLD: &str = "builtin";
 
 /// An agent that knows that it has forgotten.
 fn forgetful(agent: Agent) -> Agent {
@@ -64,7 +68,14 @@ impl Inner {
         if let Some(found) = self.start_warm(sandbox, start, &agent, &reporter).await? {
             return Ok(found);
         }
-        let (found, user) = self.prepare(sandbox, start, agent.seed.clone()).await?;
+        let (mut found, user) = self.prepare(sandbox, start, agent.seed.clone()).await?;
+        if found.native == Native::Lost
+            && agent.runtime == RETOLD
+            && self.files.life(sandbox).map_err(start_failed)? == Life::Unborn
+            && let Some(turns) = self.retell(sandbox, start, user).await?
+        {
+            (found.native, found.turns) = (Native::Rebuilt, turns);
+        }
         self.launch(sandbox, user, agent.resources.clone()).await?;
         let connection = self.first_connection(sandbox).await?;
         let configured = connection.welcome.configured;
@@ -74,6 +85,9 @@ impl Inner {
             let config = Box::new(self.config(sandbox.session, agent)?);
             let asked = self.ask(sandbox, Ask::Configure(config), ANSWER_TIMEOUT).await;
             done("configure a sandbox", asked.map_err(start_failed)?).map_err(start_failed)?;
+        }
+        if found.snapshot.is_some() {
+            mend::note_told(&self.files, sandbox).map_err(start_failed)?;
         }
         Ok(found)
     }
@@ -88,13 +102,16 @@ impl Inner {
         let host = Arc::clone(self);
         let (transcript, completed_runs) = (start.transcript.cloned(), start.completed_runs);
         let (tenant, snapshot) = (start.record.tenant.clone(), start.snapshot.cloned());
+        let proven = start.proven.cloned();
         self.captures.let_read(sandbox.session).await;
         // It may write as many files as the agent has made.
         let prepared = tokio::task::spawn_blocking(move || {
             let (archive, tenant) = (&host.archive, &tenant);
-            let saved = snapshot.as_ref().map(|snapshot| Saved { archive, tenant, snapshot });
+            let proven = proven.as_ref();
+            let saved =
+                snapshot.as_ref().map(|snapshot| Saved { archive, tenant, snapshot, proven });
             let known = Known { transcript: transcript.as_ref(), completed_runs, saved };
-            let whose = (host.users(), host.disk());
+            let whose = (host.users(), host.disk(), &*host.options.boot_id);
             workspace::prepare(&host.files, sandbox, seed.as_deref(), known, whose)
         });
         prepared.await.map_err(start_failed)?.map_err(|error| {

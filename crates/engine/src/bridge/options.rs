@@ -141,4 +141,7 @@ pub struct HostOptions {
     pub enclosure: Enclosure,
     /// Where snapshots lie beside this machine.
     pub cloud: Option<Cloud>,
+    /// Which boot of the machine this is: files that were in use under another one may be torn. See
+    /// [`boot_id`](super::boot_id).
+    pub boot_id: String,
 }

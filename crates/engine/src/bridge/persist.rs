@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::bridges::Inner;
 use super::files::Life;
+use super::mend;
 use super::still::Still;
 use super::word::failed;
 use crate::host::{HostError, Persist, SandboxRef, StandStill};
@@ -177,6 +178,8 @@ impl Inner {
         {
             return Ok(None);
         }
+        let is_proven = is_alive
+            || mend::is_believed(&self.files, session, &self.options.boot_id).map_err(told)?;
         let (host, tenant) = (Arc::clone(self), tenant.clone());
         let captured = tokio::task::spawn_blocking(move || {
             let reading = (!is_alive).then(|| Reading::begin(&host.captures, session));
@@ -187,7 +190,12 @@ impl Inner {
                 still: Mutex::new(still),
             });
             let freeze = holding.as_ref().map(|holding| holding as &dyn Freeze);
-            let captured = host.archive.capture((&tenant, session), &places, unless_like, freeze);
+            let whose = (&tenant, session);
+            let captured = if is_proven {
+                host.archive.capture(whose, &places, unless_like, freeze)
+            } else {
+                host.archive.capture_unproven(whose, &places, unless_like)
+            };
             drop(reading);
             captured
         });

@@ -12,11 +12,11 @@ use rustix::io::Errno;
 use serde::Deserialize;
 
 /// Where the record is, in the agent's home. See `docs/builtin-agent.md`.
-const DIRECTORY: &str = ".ash";
-const FILE: &str = "conversation.jsonl";
+pub(super) const DIRECTORY: &str = ".ash";
+pub(super) const FILE: &str = "conversation.jsonl";
 
 /// The longest record that is read. Its length is what the agent says.
-const MAX_BYTES: u64 = 256 * 1024 * 1024;
+pub(super) const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The longest line of it that is understood.
 const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
@@ -86,7 +86,7 @@ pub(super) fn set_aside(home: &Path, incarnation: Incarnation) -> io::Result<()>
 
 /// Opens something in a home. All of it is the agent's, who may have put links anywhere: they are not
 /// followed.
-fn beneath(home: &Path, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn beneath(home: &Path, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let home = open(home, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(home, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
@@ -104,7 +104,20 @@ fn record(home: &Path, bytes: u64) -> io::Result<Option<File>> {
 
 /// The digest of the first `bytes` of the record, if it has as many.
 fn digest(home: &Path, bytes: u64) -> io::Result<Option<blake3::Hash>> {
-    let Some(file) = record(home, bytes)? else { return Ok(None) };
+    match record(home, bytes)? {
+        Some(file) => digest_of(file, bytes),
+        None => Ok(None),
+    }
+}
+
+/// Whether a file begins with what was proven.
+pub(super) fn is_proven(file: File, proof: &Transcript) -> io::Result<bool> {
+    let digest = digest_of(file, proof.bytes)?;
+    Ok(digest.is_some_and(|digest| digest.to_hex().as_str() == proof.blake3))
+}
+
+/// The digest of the first `bytes` of a file, if it has as many.
+fn digest_of(file: File, bytes: u64) -> io::Result<Option<blake3::Hash>> {
     let mut hasher = blake3::Hasher::new();
     let mut rest = file.take(bytes);
     let mut chunk = vec![0; CHUNK_BYTES];

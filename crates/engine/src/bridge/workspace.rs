@@ -9,13 +9,14 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::Path;
 
 use ash_core::id::TenantId;
-use ash_core::resume::{Found, FromSnapshot, Native, Source, Transcript, Workspace};
+use ash_core::resume::{Found, FromSnapshot, Source, Transcript, Workspace};
 use ash_core::snapshot::Snapshot;
 use rustix::fs::syncfs;
 
 use super::files::{Files, Life};
+use super::mend;
 use super::quota::DiskLimits;
-use super::transcript::{set_aside, verify};
+use super::rebuild;
 use super::users::{Users, give};
 use crate::archive::Archive;
 use crate::host::SandboxRef;
@@ -37,9 +38,9 @@ pub(super) fn prepare(
     sandbox: SandboxRef,
     seed: Option<&Path>,
     known: Known<'_>,
-    (users, disk): (Option<&Users>, Option<&DiskLimits>),
+    (users, disk, boot): (Option<&Users>, Option<&DiskLimits>, &str),
 ) -> io::Result<(Found, Option<u32>)> {
-    let Known { transcript, completed_runs, saved } = known;
+    let saved = known.saved;
     let session = sandbox.session;
     let _one_at_a_time = files.making(session);
     let brought_back = match saved {
@@ -55,12 +56,20 @@ pub(super) fn prepare(
         Some(users) => Some(users.of(&home, files.homes())?),
         None => None,
     };
-    let (native, turns) = verify(&home, transcript, completed_runs);
-    // A record that is not what the log says is not to be believed by anybody. Whoever is alive has
-    // begun another one.
-    if native == Native::Lost && matches!(files.life(sandbox)?, Life::Unborn) {
-        set_aside(&home, sandbox.incarnation).map_err(|error| named(&home, error))?;
-    }
+    let is_there = files.workspace(session).try_exists()?;
+    let mended = match saved {
+        Some(saved) if is_there && !is_alive => {
+            // What was brought back is what was captured, which may be torn itself.
+            let is_torn = brought_back.is_some() && saved.snapshot.captured.unproven;
+            if is_torn || !mend::is_believed(files, session, boot)? {
+                mend::mend(files, session, saved, (boot, user))?
+            } else {
+                mend::told_before(files, sandbox, boot)?
+            }
+        }
+        Some(_) | None => mend::told_before(files, sandbox, boot)?,
+    };
+    let (native, turns) = rebuild::find(files, sandbox, known, user)?;
     let begin = |new: &Path| {
         if let (Some(user), Some(disk)) = (user, disk)
             && let Err(error) = disk.begin(new, user)
@@ -70,6 +79,9 @@ pub(super) fn prepare(
             tracing::debug!(error, session.id = %session, "a workspace has no project yet");
         }
     };
+    if !is_alive {
+        mend::note_use(files, session, boot)?;
+    }
     let workspace = make(files, sandbox, seed, begin)?;
     if let Some(user) = user.filter(|_| !is_alive) {
         // The home last: whoever owns it owns the rest.
@@ -87,12 +99,17 @@ pub(super) fn prepare(
         }
         None => survey(&workspace, MAX_COUNTED).unwrap_or((MAX_COUNTED, 0)),
     };
-    let workspace = if brought_back.is_some() { Workspace::Restored } else { Workspace::Kept };
+    let workspace = match (brought_back, mended) {
+        (Some(_), _) => Workspace::Restored,
+        (None, Some(mended)) if mended.is_repaired => Workspace::Repaired,
+        (None, Some(_) | None) => Workspace::Kept,
+    };
     let (source, snapshot) = match brought_back {
         Some((from, source)) => (source, Some(from)),
-        None => (Source::Local, None),
+        None => (Source::Local, mended.and_then(|mended| mended.from)),
     };
-    let found = Found { workspace, source, snapshot, files: count, bytes, native, turns };
+    let as_found = mended.and_then(|mended| mended.as_found);
+    let found = Found { workspace, source, snapshot, files: count, bytes, native, turns, as_found };
     Ok((found, user))
 }
 
@@ -103,16 +120,19 @@ pub(super) struct Known<'a> {
     pub(super) transcript: Option<&'a Transcript>,
     /// How many runs it has completed.
     pub(super) completed_runs: u32,
-    /// Its last snapshot.
+    /// Its snapshots.
     pub(super) saved: Option<Saved<'a>>,
 }
 
-/// A snapshot of what a session worked on.
+/// Snapshots of what a session worked on.
 #[derive(Clone, Copy)]
 pub(super) struct Saved<'a> {
     pub(super) archive: &'a Archive,
     pub(super) tenant: &'a TenantId,
+    /// The last one.
     pub(super) snapshot: &'a Snapshot,
+    /// The last one of files that could be relied on.
+    pub(super) proven: Option<&'a Snapshot>,
 }
 
 impl Saved<'_> {
@@ -291,7 +311,7 @@ mod test {
         transcript: Option<&Transcript>,
     ) -> io::Result<Found> {
         let known = Known { transcript, ..Known::default() };
-        prepare(files, sandbox, seed, known, (None, None)).map(|(found, _)| found)
+        prepare(files, sandbox, seed, known, (None, None, "boot")).map(|(found, _)| found)
     }
 
     fn seed(root: &Path) -> std::path::PathBuf {

@@ -17,6 +17,8 @@
 //! again, which changes nothing if they had been recorded; a caller is told that the outcome is
 //! open, and asks again with its idempotency key.
 
+mod note;
+mod past;
 mod perform;
 mod setback;
 
@@ -392,6 +394,7 @@ impl Driver {
                 let grew = commit.session.last_seq() > owned.session.last_seq();
                 self.shared.tell_cloud(&owned.session, &commit.session);
                 let before = owned.session.current_run().map(|run| (run.id, run.phase));
+                note::tell(&self.shared, &owned.record, &owned.session, &commit);
                 owned.session = commit.session;
                 self.shared.places.note(&owned.session);
                 if let Some(settings) = commit.settings {

@@ -22,6 +22,7 @@ use ash_store::{Place, SessionRecord};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use super::past::LogOf;
 use crate::host::{HostError, Persist, Reporter, SandboxRef, StandStill, Start};
 use crate::registry::{FactSender, Told};
 use crate::shared::{Link, Shared};
@@ -323,9 +324,11 @@ impl Worker {
         let host = &self.shared.host;
         let sandbox = self.sandbox;
         let done = match effect {
-            Effect::StartSandbox { incarnation, transcript, completed_runs, snapshot } => {
-                let (transcript, snapshot) = (transcript.as_ref(), snapshot.as_ref());
-                let start = Start { record: &self.record, transcript, completed_runs, snapshot };
+            Effect::StartSandbox { incarnation, transcript, completed_runs, snapshot, proven } => {
+                let (record, transcript) = (&self.record, transcript.as_ref());
+                let (snapshot, proven) = (snapshot.as_ref(), proven.as_deref());
+                let past = &LogOf::new(&*self.shared.store, record);
+                let start = Start { record, transcript, completed_runs, snapshot, proven, past };
                 return self.start(incarnation, start, link).await;
             }
             Effect::Attach { incarnation, after } => {

@@ -129,6 +129,7 @@ impl World {
             new_bytes: 0,
             unfrozen: 0,
             unstable: 0,
+            unproven: false,
         })
     }
 
@@ -146,6 +147,7 @@ impl World {
                 bytes: 1,
                 native: if turns == 0 { Native::None } else { Native::Intact },
                 turns,
+                as_found: None,
             },
         }
     }

@@ -137,6 +137,7 @@ impl World {
             egress: Arc::new(NoModel),
             enclosure: Enclosure::Nothing,
             cloud: None,
+            boot_id: "boot".to_owned(),
         })
         .unwrap();
         let agent = NewAgentVersion {

@@ -17,7 +17,6 @@ mod run;
 pub(crate) mod schema;
 mod session;
 mod snapshot;
-mod time;
 
 pub use account::{
     ApiKey, ApiKeyMade, ApiKeys, Credential, CredentialBody, CredentialType, Credentials, Done,
@@ -27,6 +26,7 @@ pub use agent::{
     Agent, AgentBody, AgentDeleted, AgentFile, AgentFileContent, AgentFileInfo, AgentFiles,
     AgentVersion, AgentVersionBody, AgentVersions, Agents, DeployAgent, UpdateAgent,
 };
+pub use ash_core::rfc3339::{from_rfc3339, rfc3339};
 pub use cloud::{CloudSession, CloudSessions};
 pub use event::{Event, Events, Frame, Log, Logs, Message, Messages};
 pub use file::{
@@ -49,4 +49,3 @@ pub use session::{
     Sessions, UpdateConfig, WhenRunning,
 };
 pub use snapshot::{SessionSnapshot, Snapshot, SnapshotFailure, SnapshotLocation, Snapshots};
-pub use time::{from_rfc3339, rfc3339};

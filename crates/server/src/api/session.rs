@@ -330,6 +330,10 @@ pub struct ResumeReceipt {
     /// The entry that the snapshot was made at.
     #[schema(required)]
     pub snapshot_seq: Option<u64>,
+    /// How many files of the workspace are newer than the snapshot and could not be held against it, after the machine
+    /// was restarted. Left out if there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unverified: u64,
     /// The last entry of the log when it came back.
     pub last_seq: u64,
     /// How many files the workspace has, if they were counted.
@@ -345,6 +349,11 @@ pub struct ResumeReceipt {
     pub interrupted_run: Option<Uuid>,
     /// How long it took.
     pub duration_ms: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What an agent itself remembers.

@@ -85,6 +85,10 @@ pub(super) fn receipt(receipt: &ResumeReceipt) -> String {
         (Some(files), None) => format!(" ({})", things(files, "file")),
         (None, _) => String::new(),
     };
+    let newer = match receipt.unverified {
+        0 => String::new(),
+        count => format!(", {} unverified", things(count, "newer file")),
+    };
     let conversation = &receipt.conversation;
     let remembered = match conversation.native.as_str() {
         "none" => "no conversation yet".to_owned(),
@@ -100,7 +104,7 @@ pub(super) fn receipt(receipt: &ResumeReceipt) -> String {
     let (path, workspace) = (&receipt.path, &receipt.workspace);
     let millis = receipt.duration_ms.max(0.0).round();
     plain(&format!(
-        "resumed {path}{source}: workspace {workspace}{size}, {remembered}{cut}, {millis} ms"
+        "resumed {path}{source}: workspace {workspace}{size}{newer}, {remembered}{cut}, {millis} ms"
     ))
 }
 
@@ -160,6 +164,7 @@ mod test {
             workspace: "kept".to_owned(),
             snapshot_id: None,
             snapshot_seq: None,
+            unverified: 0,
             last_seq: 124,
             files: Some(812),
             bytes: Some(52_428_800),
@@ -181,6 +186,22 @@ mod test {
              conversation intact (7 of 7 turns), 14 ms"
         );
         assert_eq!(loss(&cold()), None);
+        let mended = ResumeReceipt {
+            workspace: "repaired".to_owned(),
+            unverified: 2,
+            conversation: ConversationReceipt {
+                native: "rebuilt".to_owned(),
+                turns: 7,
+                turns_in_log: 7,
+            },
+            ..cold()
+        };
+        assert_eq!(
+            receipt(&mended),
+            "resumed cold from local: workspace repaired (812 files, 50 MB), 2 newer files \
+             unverified, conversation rebuilt (7 of 7 turns), 14 ms"
+        );
+        assert_eq!(loss(&mended), None);
         let warm = ResumeReceipt {
             path: "warm".to_owned(),
             source: None,

@@ -40,22 +40,6 @@ async fn a_stopped_session_comes_back_to_its_files_and_its_conversation() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_was_tampered_with_is_told_as_lost() {
-    let world = World::start().await;
-    let session = world.session().await;
-    world.say(session, WRITE).await;
-    world.engine.stop(&tenant(), session).await.unwrap();
-    let record = world.host.home(session).join(".ash/conversation.jsonl");
-    let content = std::fs::read_to_string(&record).unwrap();
-    std::fs::write(&record, content.replace("Ada", "Bob")).unwrap();
-    let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
-    let receipt = back.receipt.unwrap();
-    assert_eq!((receipt.workspace, receipt.conversation.native), (Workspace::Kept, Native::Lost));
-    world.log_until(session, tells_of_a_loss).await;
-    world.end().await;
-}
-
-#[tokio::test]
 async fn a_workspace_that_is_gone_with_its_snapshots_is_made_anew_and_that_is_told() {
     let world = World::start().await;
     let session = world.session().await;

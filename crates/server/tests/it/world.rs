@@ -48,6 +48,8 @@ pub(crate) struct World {
     /// How many sandboxes are kept ready.
     pub(crate) prewarm: u32,
     pub(crate) enclosure: Enclosure,
+    /// Which boot of the machine it is said to be.
+    boot: u32,
     _temp: Option<tempfile::TempDir>,
 }
 
@@ -76,7 +78,7 @@ impl World {
         let enclosure = enclosure(&dir.join("data"));
         let resources = Resources::default();
         let agent = (limits, resources.clone(), 0);
-        let (engine, host) = engine(dir, url, agent, enclosure.clone()).await;
+        let (engine, host) = engine(dir, url, agent, (enclosure.clone(), 1)).await;
         let url = url.to_owned();
         let dir = dir.to_owned();
         Self {
@@ -89,6 +91,7 @@ impl World {
             resources,
             prewarm: 0,
             enclosure,
+            boot: 1,
             _temp: None,
         }
     }
@@ -159,8 +162,25 @@ impl World {
         self.engine.abort().await;
         self.host.abandon().await;
         let agent = (self.limits, self.resources.clone(), self.prewarm);
-        let again = engine(&self.dir, &self.url, agent, self.enclosure.clone()).await;
+        let around = (self.enclosure.clone(), self.boot);
+        let again = engine(&self.dir, &self.url, agent, around).await;
         (self.engine, self.host) = again;
+    }
+
+    /// The machine is restarted: nothing runs, and whatever was done to the files meanwhile was done by a power cut.
+    pub(crate) async fn reboot(&mut self, meanwhile: impl FnOnce(&Self)) {
+        self.engine.abort().await;
+        for sandbox in self.host.list().await.unwrap() {
+            kill(self.host.bridge_of(sandbox).expect("its bridge is alive"));
+        }
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !self.host.list().await.unwrap().is_empty() {
+            assert!(Instant::now() < deadline, "never: nothing runs");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        meanwhile(self);
+        self.boot += 1;
+        self.kill_engine().await;
     }
 
     /// What a session is made with.
@@ -338,7 +358,7 @@ pub(crate) async fn engine(
     dir: &Path,
     model_url: &str,
     (limits, resources, prewarm): (Limits, Resources, u32),
-    enclosure: Enclosure,
+    (enclosure, boot): (Enclosure, u32),
 ) -> (Engine, BridgeHost) {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir.join("ash.db")).unwrap());
     let agent = NewAgentVersion {
@@ -375,6 +395,7 @@ pub(crate) async fn engine(
         egress: Arc::new(ModelProxy::new(upstream).unwrap()),
         enclosure,
         cloud: None,
+        boot_id: format!("boot {boot}"),
     })
     .unwrap();
     let engine = Engine::start(Options {

@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::in_place::{InPlace, Target};
+use super::in_place::{InPlace, Newer, Target};
 use super::make::{Making, give, settle, split};
 use super::place::ASIDE;
 use super::plan::{Changes, Meta, ToMake};
@@ -118,10 +118,13 @@ impl<'a> Applying<'a> {
         }
         let finished = || -> io::Result<()> {
             let Target { directory, mode, modified, attributes, .. } = self.target;
-            let is_same = (*mode, *modified) == (self.tree.mode, self.tree.modified)
-                && *attributes == self.tree.attributes;
+            let (mode, modified, attributes) = match self.in_place.newer {
+                Newer::Keep => (*mode, *modified, attributes),
+                Newer::Replace => (self.tree.mode, self.tree.modified, &self.tree.attributes),
+            };
+            let is_same = (mode, modified) == (self.target.mode, self.target.modified)
+                && *attributes == self.target.attributes;
             if steps > 0 || !is_same {
-                let Tree { mode, modified, ref attributes, .. } = *self.tree;
                 let meta = Meta { mode, modified, attributes: attributes.clone() };
                 settle_again(directory.as_fd(), &meta)?;
                 syncfs(directory)?;

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
-use super::in_place::{InPlace, Target, Trust};
+use super::in_place::{InPlace, Newer, Target, Trust};
 use super::plan::Meta;
 use crate::capture::{Progress, path_of};
 use crate::content::{Content, Item, MAX_CHUNK};
@@ -149,7 +149,7 @@ impl Looking<'_> {
             }
         };
         let attributes = file::attributes(opened.as_fd()).map_err(failed)?;
-        if attributes != meta.attributes {
+        if attributes != meta.attributes && self.in_place.newer == Newer::Replace {
             return Ok((Verdict::Differs, 0));
         }
         if self.in_place.trust == Trust::Looks && !changed {

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{FileType, OFlags, readlinkat};
 
 use super::bytes::{self, Doubt, Verdict};
-use super::in_place::{InPlace, Mended, Mending, Target, Trust};
+use super::in_place::{InPlace, Mended, Mending, Newer, Target, Trust};
+use super::keep;
 use super::links::{look_up, must_be_files};
 use super::make::mode_of_file;
 use super::plan::{Changes, MAX_HELD, Meta, ToMake};
@@ -97,7 +98,10 @@ impl<'a> Comparing<'a> {
         self.doubts()?;
         self.link();
         self.settle();
-        let Self { plan, mut mended, .. } = self;
+        let Self { mut plan, mut mended, .. } = self;
+        if self.in_place.newer == Newer::Keep {
+            (plan, mended) = keep::only_torn(plan, mended, self.scanned);
+        }
         mended.bytes_written = plan.files.iter().map(|file| file.content.size).sum();
         mended.changes.sort_by(|(one, _), (other, _)| one.cmp(other));
         Ok((plan, mended))
@@ -220,6 +224,9 @@ impl<'a> Comparing<'a> {
     /// A directory is in the way of something else: all that is in it goes.
     fn clear(&mut self, path: &[u8], found: &SeenEntry) -> Result<()> {
         let Some(directory) = found.directory else { return Ok(()) };
+        if self.in_place.newer == Newer::Keep {
+            return Ok(());
+        }
         if self.scanned.left.iter().any(|left| is_below(left, path)) {
             let path = self.in_place.root.path.join(path_of(path));
             return Err(SnapshotError::tree("replace", path)(io::Error::other(
@@ -338,10 +345,12 @@ impl<'a> Comparing<'a> {
         before: Option<&Known>,
         changed: bool,
     ) {
+        let keeps = self.in_place.newer == Newer::Keep;
         let looks = found.filter(|found| {
+            let mode = mode_of_file(meta.mode, self.in_place.owner);
             is(found, FileType::RegularFile)
                 && found.stamp.size == content.size
-                && found.stamp.permissions() == mode_of_file(meta.mode, self.in_place.owner)
+                && (keeps || found.stamp.permissions() == mode)
                 && found.stamp.modified == meta.modified
         });
         // A file that is another one of the snapshot already cannot be this one too.

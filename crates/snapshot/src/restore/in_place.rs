@@ -45,6 +45,8 @@ pub struct InPlace<'a> {
     pub root: Root<'a>,
     /// What counts as the same.
     pub trust: Trust,
+    /// What becomes of what is newer than the snapshot.
+    pub newer: Newer,
     /// Whether anything is done.
     pub effect: Effect,
     /// Whose that is to be that is written, by their numbers; whoever restores it, if nobody is named.
@@ -69,6 +71,16 @@ pub enum Trust {
     Bytes,
 }
 
+/// What becomes of what differs from the snapshot by its looks, and of what is not in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Newer {
+    /// The directory becomes what the snapshot says.
+    Replace,
+    /// It stays: only what is missing, and what is torn, is written. A file is torn if its size and its time are
+    /// what they should be and its bytes are not.
+    Keep,
+}
+
 /// Whether a restore in place does anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -90,6 +102,8 @@ pub struct Mended {
     pub repaired: u64,
     /// Names that were removed.
     pub removed: u64,
+    /// Names that are newer than the snapshot and stayed; no directories.
+    pub kept: u64,
     /// Sockets, pipes, devices and mounts, which are left where they are unless their directory goes or the
     /// snapshot has something of their name.
     pub left: u64,
@@ -213,7 +227,11 @@ impl Repository {
                     mended.copied = applying.copied();
                     mended.took.write += begin.elapsed();
                     let begin = Instant::now();
-                    mended.state = self.remember(in_place, applying.target, &doubtful)?;
+                    mended.state = match in_place.newer {
+                        Newer::Replace => self.remember(in_place, applying.target, &doubtful)?,
+                        // It is not what any snapshot says.
+                        Newer::Keep => State::default(),
+                    };
                     mended.took.look = begin.elapsed();
                 }
             }
@@ -281,10 +299,13 @@ fn look(in_place: &InPlace<'_>, target: &Target, known: &KnownTree) -> Result<Sc
     let (threads, asides) = ((*threads).max(1), Asides::Seen);
     let scanned =
         scan::scan(target.directory.as_fd(), known, root.excluded, asides, threads, &|| {});
-    let scanned = scanned.map_err(|(path, error)| {
+    let mut scanned = scanned.map_err(|(path, error)| {
         SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
     })?;
-    if scanned.skipped.unreadable > 0 {
+    if in_place.newer == Newer::Keep {
+        // Whoever closed it did so after it was captured.
+        scanned.left.extend(scanned.unreadable.iter().cloned());
+    } else if scanned.skipped.unreadable > 0 {
         // What is in there can be neither compared nor removed.
         let denied = io::ErrorKind::PermissionDenied.into();
         let which = scanned

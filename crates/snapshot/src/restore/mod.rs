@@ -9,6 +9,7 @@ mod bytes;
 mod compare;
 mod flush;
 mod in_place;
+mod keep;
 mod known;
 mod large;
 mod links;
@@ -31,7 +32,7 @@ use crate::repository::Repository;
 use crate::snapshot::Tree;
 use crate::tree::{Entry, Kind};
 
-pub use in_place::{Effect, InPlace, MendTook, Mended, Mending, Trust};
+pub use in_place::{Effect, InPlace, MendTook, Mended, Mending, Newer, Trust};
 use make::Making;
 use place::Place;
 pub(crate) use place::is_aside;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use ash_snapshot::{
-    Effect, InPlace, Mended, Mending, Repository, Root, Snapshot, SnapshotError, SnapshotId, State,
-    Trust,
+    Effect, InPlace, Mended, Mending, Newer, Repository, Root, Snapshot, SnapshotError, SnapshotId,
+    State, Trust,
 };
 use proptest::prelude::*;
 
@@ -22,6 +22,7 @@ pub(crate) fn in_place<'a>(snapshot: &'a Snapshot, tree: &'a Path, trust: Trust)
         snapshot,
         root: Root { name: "workspace", path: tree, excluded: &[] },
         trust,
+        newer: Newer::Replace,
         effect: Effect::Write,
         owner: None,
         max_entries: 1_000_000,

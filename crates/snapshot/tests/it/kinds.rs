@@ -196,6 +196,7 @@ fn the_process_that_mounts() {
         snapshot: &captured,
         root: Root { name: "workspace", path: tree, excluded: &[] },
         trust: ash_snapshot::Trust::Looks,
+        newer: ash_snapshot::Newer::Replace,
         effect: ash_snapshot::Effect::Write,
         owner: None,
         max_entries: 1000,

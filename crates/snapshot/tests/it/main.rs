@@ -23,4 +23,5 @@ mod sources;
 mod states;
 mod stores;
 mod tools;
+mod torn;
 mod trees;

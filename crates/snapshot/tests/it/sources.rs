@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use ash_snapshot::{
-    Capture, Effect, InPlace, Others, Repository, Root, Snapshot, SnapshotError, SnapshotId, State,
-    Trust,
+    Capture, Effect, InPlace, Newer, Others, Repository, Root, Snapshot, SnapshotError, SnapshotId,
+    State, Trust,
 };
 
 use crate::compare::{in_memory, on_disk};
@@ -36,6 +36,7 @@ fn restore_in_place(repository: &Repository, snapshot: &Snapshot, target: &Path)
         snapshot,
         root: Root { name: "workspace", path: target, excluded: &[] },
         trust: Trust::Looks,
+        newer: Newer::Replace,
         effect: Effect::Write,
         owner: None,
         max_entries: 1000,

@@ -345,7 +345,7 @@ impl Store for SqliteStore {
     }
 
     async fn cloud_lag(&self) -> Result<u64> {
-        self.readers.perform(|db| cloud::cloud_lag(db)).await
+        self.readers.perform(cloud::cloud_lag).await
     }
 
     async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()> {

@@ -35,6 +35,7 @@ pub(super) fn captured(number: u64) -> PersistOutcome {
         new_bytes: 10,
         unfrozen: 0,
         unstable: 0,
+        unproven: false,
     })
 }
 
@@ -142,6 +143,7 @@ impl World {
             bytes: 1_000,
             native: Native::Intact,
             turns: 1,
+            as_found: None,
         };
         let varied = match incarnation.get() % 3 {
             0 => Found { native: Native::Lost, ..kept },

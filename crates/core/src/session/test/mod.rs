@@ -6,6 +6,7 @@ mod persist;
 mod property;
 mod resume;
 mod rewind;
+mod torn;
 mod world;
 
 use std::time::Duration;

@@ -23,10 +23,11 @@ const KEPT: Found = Found {
     bytes: 70,
     native: Native::Intact,
     turns: 1,
+    as_found: None,
 };
 
 impl World {
-    fn receipt(&self) -> Receipt {
+    pub(super) fn receipt(&self) -> Receipt {
         let receipt = self.log.iter().rev().find_map(|entry| {
             let Entry::SessionResumed { receipt, .. } = entry else { return None };
             *receipt
@@ -157,6 +158,7 @@ fn a_start_is_told_what_the_conversation_must_begin_with() {
     world.ask(Ask::Resume).unwrap();
     let start = Effect::StartSandbox {
         snapshot: world.session.persistence().last().cloned(),
+        proven: world.session.persistence().last().cloned().map(Box::new),
         incarnation: world.session.incarnation(),
         transcript: Some(Transcript { bytes: 5, blake3: digest, turns: 1 }),
         completed_runs: 1,

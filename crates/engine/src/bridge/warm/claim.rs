@@ -36,6 +36,7 @@ use crate::bridge::bridges::Inner;
 use crate::bridge::connection::Connection;
 use crate::bridge::enclosure::name_of;
 use crate::bridge::files::Life;
+use crate::bridge::mend::note_use;
 use crate::bridge::options::Agent;
 use crate::bridge::process::Started;
 use crate::bridge::users::give_all;
@@ -145,6 +146,7 @@ impl Inner {
         }
         to.make_room(session)?;
         mark_fresh(to, sandbox)?;
+        note_use(to, session, &self.options.boot_id)?;
         fs::rename(from.home(warm.session), to.home(session))?;
         fs::rename(workspace, to.workspace(session))?;
         started.write(&to.process(sandbox))?;

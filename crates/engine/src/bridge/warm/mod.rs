@@ -302,7 +302,7 @@ impl Pool {
         let sandbox = id.sandbox();
         let host = Arc::clone(&self.nursery);
         let prepared = tokio::task::spawn_blocking(move || {
-            let whose = (host.users(), host.disk());
+            let whose = (host.users(), host.disk(), &*host.options.boot_id);
             workspace::prepare(&host.files, sandbox, None, Known::default(), whose)
         });
         let (_, user) = prepared.await.map_err(start_failed)?.map_err(start_failed)?;

@@ -1,12 +1,16 @@
 //! `ash session stop`, `pause`, `resume`, `end` and `interrupt`
 
 use super::word;
-use crate::api::{PauseSession, ResumeSession, RunBody, Session, SessionBody, WhenRunning};
+use crate::api::{
+    Activity, PauseSession, ResumeSession, RunBody, Session, SessionBody, WhenRunning,
+};
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, Style, note, plain, print};
+use crate::cli::watch::{self, Form, OnCtrlC};
 use crate::cli::{format, parse, prefix};
+use crate::client::{Cursor, Until};
 
 /// A session.
 #[derive(Debug, clap::Args)]
@@ -33,6 +37,9 @@ pub(super) struct Resume {
     /// Rather fail than begin with an empty workspace
     #[arg(long)]
     require_state: bool,
+    /// Do not watch a run that goes on
+    #[arg(long)]
+    detach: bool,
 }
 
 pub(super) async fn stop(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
@@ -78,7 +85,16 @@ pub(super) async fn resume(ctx: &Context, args: &Resume) -> anyhow::Result<Exit>
     if let Some(loss) = format::loss(&resumed.resume).filter(|_| !ctx.screen.json) {
         note(&format!("warning: {}", ctx.screen.paint(Style::Red, &loss)));
     }
-    Ok(Exit::Ok)
+    let session = &resumed.session;
+    if args.detach || session.activity != Some(Activity::Running) {
+        return Ok(Exit::Ok);
+    }
+    // A run that stood still goes on: what it says from where the log ended is shown.
+    let after = Cursor { epoch: Some(session.log_epoch), seq: resumed.resume.last_seq };
+    let form = if ctx.screen.json { Form::Json } else { Form::Answer };
+    let mut ctrl_c = watch::ctrl_c()?;
+    let stream = ctx.client.follow(id, after, Until::Idle);
+    Ok(watch::watch(ctx, id, stream, form, OnCtrlC::Leave, &mut ctrl_c).await?.into())
 }
 
 fn tell(ctx: &Context, session: Session) -> anyhow::Result<Exit> {

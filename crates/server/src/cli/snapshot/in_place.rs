@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use ash_snapshot::{
-    Effect, InPlace, MendTook, Mended, Mending, Root, Snapshot, SnapshotError, State, Tree, Trust,
+    Effect, InPlace, MendTook, Mended, Mending, Newer, Root, Snapshot, SnapshotError, State, Tree,
+    Trust,
 };
 use serde_json::{Value, json};
 
@@ -173,6 +174,7 @@ fn mend(
         snapshot,
         root: Root { name: &tree.name, path, excluded },
         trust: if args.check { Trust::Bytes } else { Trust::Looks },
+        newer: Newer::Replace,
         effect: if args.dry_run { Effect::Report } else { Effect::Write },
         owner: None,
         max_entries: MAX_ENTRIES,

@@ -42,7 +42,7 @@ async fn stop(client: &Client, session: &str) {
 }
 
 #[tokio::test]
-async fn a_damaged_record_is_set_aside_and_everybody_is_told() {
+async fn a_damaged_record_is_set_aside_and_made_anew() {
     let served = Served::start().await;
     let client = &served.client;
     agent(client, "coder").await;
@@ -60,11 +60,11 @@ async fn a_damaged_record_is_set_aside_and_everybody_is_told() {
 
         let back = resume(client, &session).await;
         assert_eq!(back["path"], "cold", "{damage}: {back}");
-        let conversation = json!({ "native": "lost", "turns": 0, "turnsInLog": 1 });
+        let conversation = json!({ "native": "rebuilt", "turns": 1, "turnsInLog": 1 });
         assert_eq!((&back["workspace"], &back["conversation"]), (&json!("kept"), &conversation));
         let path = format!("/api/sessions/{session}/events?type=context_lost");
         let events = client.get(&path).await.ok();
-        assert_eq!(events["events"].as_array().unwrap().len(), 1, "{damage}: {events}");
+        assert_eq!(events["events"].as_array().unwrap().len(), 0, "{damage}: {events}");
         // It is kept for people, as it was found.
         let aside: Vec<_> = fs::read_dir(&home)
             .unwrap()
@@ -78,11 +78,11 @@ async fn a_damaged_record_is_set_aside_and_everybody_is_told() {
                 assert_eq!(fs::read(&aside[0]).ok(), left, "{damage}");
             }
         }
-        // The agent knows that it does not know.
+        // The agent knows what was said, and not what somebody wrote there.
         let run = client.say(&session, "Who am I?\n/recall").await.all().await;
         let said: String = run.iter().filter_map(|frame| frame.data["delta"].as_str()).collect();
-        assert!(!said.contains("Ada") && !said.contains("Bob"), "{damage}: {said}");
-        assert!(system().contains(TOLD), "{damage}: {}", system());
+        assert!(said.contains("Ada") && !said.contains("Bob"), "{damage}: {said}");
+        assert!(!system().contains(TOLD), "{damage}: {}", system());
         client.delete(&format!("/api/sessions/{session}")).await.ok();
     }
     served.end().await;
@@ -103,19 +103,32 @@ async fn a_loss_is_told_by_every_resume_until_the_record_is_whole_again() {
     client.say(&session, "My name is Ada.\n/say Hello.").await.all().await;
     assert_eq!(told().await, of("noop", "intact"));
     stop(client, &session).await;
-    let record = served.dir.join("data/sandboxes").join(&session);
-    fs::remove_file(record.join("home/.ash/conversation.jsonl")).unwrap();
+    // The agent has made a link of the place for its record, which nobody follows.
+    let home = served.dir.join("data/sandboxes").join(&session).join("home");
+    fs::rename(home.join(".ash"), home.join("elsewhere")).unwrap();
+    fs::remove_file(home.join("elsewhere/conversation.jsonl")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", home.join(".ash")).unwrap();
     assert_eq!(told().await, of("cold", "lost"));
     assert_eq!(told().await, of("noop", "lost"));
     let pause = format!("/api/sessions/{session}/pause");
     client.ask("POST", &pause, &[], None).await.ok();
     assert_eq!(told().await, of("warm", "lost"));
     assert_eq!(told().await, of("noop", "lost"));
-    // Nothing was said since: there is still no record.
+    // The agent knows that it does not know.
+    let run = client.say(&session, "Who am I?\n/recall").await.all().await;
+    let said: String = run.iter().filter_map(|frame| frame.data["delta"].as_str()).collect();
+    assert!(!said.contains("Ada"), "{said}");
+    let system = served.model.requests().pop().unwrap().body["system"].to_string();
+    assert!(system.contains(TOLD), "{system}");
     stop(client, &session).await;
     assert_eq!(told().await, of("cold", "lost"));
-    // What is said from now on is a record of its own.
-    client.say(&session, "My name is Eve.\n/say Hello.").await.all().await;
+    // Where there is a place for it, it is what the log says.
+    stop(client, &session).await;
+    fs::remove_file(home.join(".ash")).unwrap();
+    assert_eq!(told().await, of("cold", "rebuilt"));
+    let run = client.say(&session, "Who am I?\n/recall").await.all().await;
+    let said: String = run.iter().filter_map(|frame| frame.data["delta"].as_str()).collect();
+    assert!(said.contains("Ada"), "{said}");
     stop(client, &session).await;
     assert_eq!(told().await, of("cold", "intact"));
     assert_eq!(told().await, of("noop", "intact"));

@@ -30,6 +30,7 @@ fn snapshot(number: u8, seq: Seq) -> StoredSnapshot {
         new_bytes: 1,
         unfrozen: 0,
         unstable: 0,
+        unproven: false,
     };
     let (turn, transcript) = (Turn::new(1), None);
     let snapshot = Snapshot { captured, seq, turn, at: at(9), transcript, completed_runs: 1 };

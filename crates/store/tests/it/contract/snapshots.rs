@@ -17,6 +17,7 @@ pub(super) fn snapshot(number: u8, seq: u64) -> Snapshot {
         new_bytes: 10,
         unfrozen: 1,
         unstable: 0,
+        unproven: false,
     };
     Snapshot {
         captured,

@@ -1,6 +1,6 @@
 //! Times as text: RFC 3339 in UTC, with milliseconds.
 
-use ash_core::time::Timestamp;
+use crate::time::Timestamp;
 
 const MILLIS_PER_DAY: i64 = 86_400_000;
 
