@@ -227,7 +227,7 @@ pub fn cgroups_of(data: &Path) -> Cgroups {
 }
 
 /// A cgroup's name says whose it is, or was when it was made: it cannot be renamed everywhere. So whoever looks
-/// for one asks [`Inner::cgroup`](super::bridges::Inner::cgroup).
+/// for one asks [`Inner::cgroup`](super::inner::Inner::cgroup).
 pub(super) fn name_of(sandbox: SandboxRef) -> String {
     format!("{}-{}", sandbox.session, sandbox.incarnation.get())
 }

@@ -7,8 +7,8 @@ use ash_core::failure::Death;
 use ash_core::number::SpoolPosition;
 use tokio::time::timeout;
 
-use super::bridges::Inner;
 use super::enclosure::Enclosure;
+use super::inner::Inner;
 use super::process::{Isolation, Process, Started};
 use super::tree;
 use super::word::failed;

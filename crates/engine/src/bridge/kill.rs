@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use ash_sandbox::Cgroup;
 
-use super::bridges::Inner;
 use super::files::Life;
+use super::inner::Inner;
 use super::process::Process;
 use super::tree;
 use super::word::failed;

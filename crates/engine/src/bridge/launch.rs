@@ -20,10 +20,11 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::bridges::{ANSWER_TIMEOUT, Inner};
+use super::bridges::ANSWER_TIMEOUT;
 use super::connection::{ConnectError, Connection};
 use super::enclosure::{Opening, Sandboxing, end_of};
 use super::files::{Begin, Life, remove};
+use super::inner::Inner;
 use super::mend;
 use super::options::{Agent, Resources};
 use super::process::{Process, Started};

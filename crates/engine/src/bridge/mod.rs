@@ -12,6 +12,7 @@ mod enclosure;
 mod files;
 mod found;
 mod guard;
+mod inner;
 mod kill;
 mod launch;
 mod leftover;

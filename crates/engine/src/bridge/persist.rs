@@ -16,8 +16,8 @@ use ash_snapshot::{Freeze, Took};
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::bridges::Inner;
 use super::files::Life;
+use super::inner::Inner;
 use super::mend;
 use super::still::Still;
 use super::word::failed;

@@ -7,9 +7,9 @@ use ash_core::failure::Death;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::bridges::Inner;
 use super::connection::{Came, ConnectError, Connection, End, Question};
 use super::files::Life;
+use super::inner::Inner;
 use super::leftover::Leftover;
 use super::report::Understanding;
 use crate::host::{Reporter, SandboxRef};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::snapshot::PutBackOutcome;
 
-use super::bridges::Inner;
+use super::inner::Inner;
 use super::word::failed;
 use crate::host::{Comparison, Detail, HostError};
 

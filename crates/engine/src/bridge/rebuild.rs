@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
-use super::bridges::Inner;
 use super::files::{Files, Life, remove};
+use super::inner::Inner;
 use super::mend::write_whole;
 use super::retell::Retelling;
 use super::transcript::{DIRECTORY, FILE, MAX_BYTES, beneath, is_proven, set_aside, verify};

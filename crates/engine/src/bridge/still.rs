@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ash_sandbox::Cgroup;
 
-use super::bridges::Inner;
+use super::inner::Inner;
 use super::process::Process;
 use super::tree;
 use super::word::failed;

@@ -13,9 +13,9 @@ use ash_sandbox::Cgroup;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use super::bridges::Inner;
 use super::enclosure::name_of;
 use super::files::Life;
+use super::inner::Inner;
 use super::process::Started;
 use super::still::Still;
 use super::{disk, quota, tree};

@@ -30,8 +30,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::stock::{Presence, Step, Stock};
-use super::bridges::Inner;
 use super::connection::Connection;
+use super::inner::Inner;
 use super::options::Resources;
 use super::word::{failed, start_failed};
 use super::workspace::{self, Known};
