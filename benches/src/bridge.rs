@@ -121,6 +121,7 @@ impl Stage {
             egress: Arc::new(proxy),
             enclosure: Enclosure::Nothing,
             cloud: None,
+            boot_id: "bench".to_owned(),
         })
         .expect("the directory can be used");
         world::deploy(&*store).await;

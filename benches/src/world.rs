@@ -202,6 +202,7 @@ impl Writer {
                 new_bytes: 1_000,
                 unfrozen: 0,
                 unstable: 0,
+                unproven: false,
             };
             let outcome = PersistOutcome::Captured(captured);
             self.observe(Fact::Persisted { number, outcome }).await;

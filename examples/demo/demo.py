@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What `make demo` shows: a conversation that survives kill -9 of the server and of the agent.
+"""What `make demo` shows: a conversation that survives kill -9 of the server and of the agent, the loss of its
+files, and the loss of its machine.
 
 It uses the real executables and tells what it does, step by step. Without ANTHROPIC_API_KEY the model
 is a scripted stand-in; with it, the real one. Everything is in a temporary directory, and everything that
@@ -11,6 +12,7 @@ usage: demo.py DIRECTORY-WITH-ASH-AND-ASH-BRIDGE
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,6 +135,7 @@ class Demo:
         server, address = self.start_announced("serve", "--port", str(port), *words)
         self.environment["ASH_PORT"] = address.rpartition(":")[2]
         print(f"   ash serve is process {server.pid} and listens on {address}")
+        self.server = server
         return server
 
     def bridge(self, session):
@@ -167,15 +170,19 @@ class Demo:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+        try:
+            self.end_bridges()
+        except Failed:
+            pass  # A check says so.
+
+    def end_bridges(self):
+        """Ends the bridges that a server left, as the end of its machine would."""
         for pid in self.bridges():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass  # It ended by itself.
-        try:
-            until("every bridge is gone", lambda: not self.bridges())
-        except Failed:
-            pass  # A check says so.
+        until("every bridge is gone", lambda: not self.bridges())
 
 
 def quoted(word):
@@ -236,7 +243,7 @@ def tell(demo, say, is_real):
     bridge = demo.bridge(session)
     print(f"   The agent runs beside its bridge, which is process {bridge}. Ids can be shortened.")
     # A session that is alone can be called by the first eight characters.
-    session = session[:8]
+    whole, session = session, session[:8]
 
     print("\n3. A conversation in which the agent writes a file.")
     demo.run("session", "send", session, say["write"])
@@ -302,28 +309,86 @@ def tell(demo, say, is_real):
     demo.check("the story is whole", whole)
 
     print("\n6. Now the agent's own process is killed.")
-    print(f"   $ kill -9 {bridge}")
-    os.kill(bridge, signal.SIGKILL)
-    # The server notices by itself.
-    until("the server notices", lambda: status(demo, session) != "active")
+    kill_agent(demo, session)
     print(f"   The session says of itself: {status(demo, session)}. It can be brought back:")
     receipt = demo.run("session", "resume", session)
     demo.check("the receipt says that files and conversation are there",
                "workspace kept" in receipt and "conversation intact" in receipt)
-    answer = demo.run("session", "send", session, say["ask"])
-    demo.check("the agent remembers what is in no file", SECRET in answer)
+    remembers(demo, session, say)
     found = subprocess.run(
         [demo.ash, "session", "exec", session, "--", f"grep -r {SECRET} ."],
         cwd=demo.directory, env=demo.environment, stdout=subprocess.PIPE, timeout=PATIENCE,
     )
-    demo.check("it really is in no file of the workspace", found.returncode == 1)
+    demo.check("the word really is in no file of the workspace", found.returncode == 1)
 
-    print("\n7. The end.")
+    print("\n7. The agent is killed again, and what it worked on is removed: workspace, home, everything.")
+    kill_agent(demo, session)
+    until("what it left is captured", lambda: is_captured(demo, session))
+    demo.run("session", "snapshots", session)
+    files = demo.directory / "data" / "sandboxes" / whole
+    print(f"   $ rm -r data/sandboxes/{whole}")
+    shutil.rmtree(files)
+    receipt = demo.run("session", "resume", session)
+    demo.check("the receipt says that the files came from a snapshot, and the conversation with them",
+               "from local: workspace restored" in receipt and "conversation intact" in receipt)
+    remembers(demo, session, say)
+
+    print("\n8. The machine is lost: the server is killed, and its whole data directory removed. Only the bucket\n"
+          "   is left, to which every turn was copied. (Here it is a directory beside it; else s3:// or gs://.)")
+    demo.run("session", "stop", session)
+    until("everything is in the bucket", lambda: is_in_bucket(demo, session))
+    print(f"   $ kill -9 {demo.server.pid}")
+    demo.server.kill()
+    demo.server.wait()
+    demo.end_bridges()
+    print("   $ rm -r data")
+    shutil.rmtree(demo.directory / "data")
+    demo.serve(port)
+    known = json.loads(demo.quietly("session", "list", "--json"))["sessions"]
+    demo.check("the new server knows of no session", known == [])
+    demo.run("session", "import", whole)
+    receipt = demo.run("session", "resume", session)
+    demo.check("the receipt says that all of it came from the bucket",
+               "from cloud: workspace restored" in receipt and "conversation intact" in receipt)
+    remembers(demo, session, say)
+
+    print("\n9. The end.")
     demo.run("session", "end", session)
 
 
+def kill_agent(demo, session):
+    """Kills the process beside the agent, and waits until the server has noticed."""
+    bridge = demo.bridge(f"{session}*")
+    print(f"   $ kill -9 {bridge}")
+    os.kill(bridge, signal.SIGKILL)
+    until("the server notices", lambda: status(demo, session) != "active")
+
+
+def remembers(demo, session, say):
+    """Asks for what only an agent that remembers can know, and looks for what is in a file."""
+    answer = demo.run("session", "send", session, say["ask"])
+    demo.check("the agent remembers what is in no file", SECRET in answer)
+    note = demo.quietly("session", "exec", session, "--", "cat notes/herons.md")
+    demo.check("its notes are there", "pond" in note.lower())
+
+
+def shown(demo, session):
+    return json.loads(demo.quietly("session", "show", session, "--json"))["session"]
+
+
+def is_captured(demo, session):
+    """Whether the last snapshot is of the last turn, and of what came after it."""
+    now = shown(demo, session)
+    return now["snapshot"] is not None and now["snapshot"]["turn"] == now["turns"]
+
+
+def is_in_bucket(demo, session):
+    now = shown(demo, session)
+    return is_captured(demo, session) and now["cloudSeq"] == now["snapshot"]["seq"]
+
+
 def status(demo, session):
-    return json.loads(demo.quietly("session", "show", session, "--json"))["session"]["status"]
+    return shown(demo, session)["status"]
 
 
 def main():
@@ -336,7 +401,9 @@ def main():
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("ASH_")
         }
-        environment.update(HOME=directory, NO_COLOR="1")
+        bucket = Path(directory) / "bucket"
+        bucket.mkdir()
+        environment.update(HOME=directory, NO_COLOR="1", ASH_SNAPSHOT_URL=f"file://{bucket}")
         demo = Demo(programs, Path(directory), environment)
         print("Ash, a demonstration. It takes less than half a minute.")
         try:

@@ -58,6 +58,7 @@ impl Stage {
             egress: Arc::new(ModelProxy::new(nobody).expect("a client can be built")),
             enclosure: Enclosure::Sandbox(Arc::new(sandboxing)),
             cloud: None,
+            boot_id: "bench".to_owned(),
         })
         .expect("the directory can be used");
         world::deploy(&*store).await;

@@ -274,7 +274,7 @@ impl Registry {
         let number = inbox.number;
         let after_panic = matches!(start, Start::AfterPanic);
         let driver = Driver::new(Arc::clone(&self.shared), Arc::clone(&self), session, inbox);
-        let ended = catching(driver.run(start)).await;
+        let ended = Box::pin(catching(driver.run(start))).await;
         let mut drivers = self.drivers();
         drivers.forget(session, number);
         if let Err(Panicked(message)) = ended {

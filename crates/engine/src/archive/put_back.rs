@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use ash_core::id::{SnapshotId, TenantId};
-use ash_snapshot::{Effect, InPlace, Root, State, Trust, caches};
+use ash_snapshot::{Effect, InPlace, Newer, Root, State, Trust, caches};
 
 use super::{Archive, ArchiveError, HOME, MAX_ENTRIES, Places, WORKSPACE, theirs, threads};
 
@@ -33,6 +33,7 @@ impl Archive {
             snapshot: &snapshot,
             root,
             trust: Trust::Looks,
+            newer: Newer::Replace,
             effect: Effect::Write,
             owner,
             max_entries: MAX_ENTRIES,

@@ -44,7 +44,7 @@ pub(super) struct Inner {
     pub(super) company: Arc<Signal<()>>,
     /// Those that wait for a session, where there are any.
     pub(super) warm: Option<Arc<Pool>>,
-    notes: Arc<Notes>,
+    pub(super) notes: Arc<Notes>,
 }
 
 impl Inner {

@@ -363,7 +363,9 @@ mod test {
 
     fn lineage(turns: u32) -> Lineage {
         let mut lineage = Lineage::default();
-        (0..turns).for_each(|_| drop(lineage.begin()));
+        for _ in 0..turns {
+            lineage.begin();
+        }
         lineage
     }
 

@@ -13,8 +13,10 @@ use crate::world::{World, tenant};
 
 const PLANT: &str = "My name is Ada.\n/tool write_file {\"path\": \"a.txt\", \"content\": \"one\"}";
 
-/// What can happen to a file.
-const DAMAGES: [(&str, fn(&Path)); 5] = [
+/// What becomes of a record.
+type Damage = fn(&Path);
+
+const DAMAGES: [(&str, Damage); 5] = [
     ("missing", |record| fs::remove_file(record).unwrap()),
     ("truncated", |record| {
         let length = fs::metadata(record).unwrap().len();

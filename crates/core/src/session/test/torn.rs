@@ -16,9 +16,9 @@ fn unproven(number: u64) -> Captured {
 
 fn start_of(world: &World) -> (Option<crate::id::SnapshotId>, Option<crate::id::SnapshotId>) {
     let effects = world.session.recover();
-    let told = effects.iter().find_map(|effect| match effect {
-        Effect::StartSandbox { snapshot, proven, .. } => Some((snapshot, proven)),
-        _ => None,
+    let told = effects.iter().find_map(|effect| {
+        let Effect::StartSandbox { snapshot, proven, .. } = effect else { return None };
+        Some((snapshot, proven))
     });
     let (snapshot, proven) = told.expect("a start is owed");
     let (snapshot, proven) = (snapshot.as_ref(), proven.as_deref());
@@ -73,9 +73,9 @@ fn one_torn_capture_after_another_does_not_make_any_of_them_good() {
         world.ask(Ask::Touch).unwrap();
         world.wait_for_deadline();
         let owed = world.session.recover();
-        let asked = owed.iter().find_map(|effect| match effect {
-            Effect::Persist { number, .. } => Some(*number),
-            _ => None,
+        let asked = owed.iter().find_map(|effect| {
+            let Effect::Persist { number, .. } = effect else { return None };
+            Some(*number)
         });
         let outcome = PersistOutcome::Captured(unproven(number));
         world.observe(Fact::Persisted { number: asked.expect("a capture is owed"), outcome });

@@ -32,10 +32,10 @@ use ash_protocol::Ask;
 use tokio::time::timeout;
 
 use super::Taken;
-use crate::bridge::bridges::Inner;
 use crate::bridge::connection::Connection;
 use crate::bridge::enclosure::name_of;
 use crate::bridge::files::Life;
+use crate::bridge::inner::Inner;
 use crate::bridge::mend::note_use;
 use crate::bridge::options::Agent;
 use crate::bridge::process::Started;
