@@ -245,7 +245,8 @@ pub trait SandboxHost: Send + Sync + 'static {
         still: StandStill,
     ) -> Result<Option<Captured>, HostError>;
 
-    /// Makes the files of a session what a snapshot of its tenant says. Nothing of the session runs meanwhile.
+    /// Makes the files of a session what a snapshot of its tenant says. While something of the session runs, it is
+    /// not done.
     async fn put_back(
         &self,
         session: SessionId,

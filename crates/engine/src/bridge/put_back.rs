@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::snapshot::PutBackOutcome;
 
+use super::files::Life;
 use super::inner::Inner;
 use super::word::failed;
 use crate::host::{Comparison, Detail, HostError};
@@ -26,6 +27,12 @@ impl Inner {
         let (host, tenant) = (Arc::clone(self), tenant.clone());
         let put_back = tokio::task::spawn_blocking(move || {
             let _nobody_makes_it = host.files.making(session);
+            // Whoever asks late, for a rewind that is over, must not pull files away from under somebody.
+            for sandbox in host.files.of(session)? {
+                if let Life::Alive(_) = host.files.life(sandbox)? {
+                    return Err(std::io::Error::other("somebody works on them"));
+                }
+            }
             host.files.make_room(session)?;
             match host.archive.put_back(&tenant, snapshot, &host.files.places(session)) {
                 Ok(()) => Ok(PutBackOutcome::Done),
