@@ -6,6 +6,7 @@
 mod agents;
 mod commit;
 mod create;
+mod purge;
 mod snapshots;
 mod store;
 mod usage;

@@ -14,6 +14,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("serving", include_str!("../../migrations/0002_serving.sql")),
     ("snapshots", include_str!("../../migrations/0003_snapshots.sql")),
     ("histories", include_str!("../../migrations/0004_histories.sql")),
+    ("keeping", include_str!("../../migrations/0005_keeping.sql")),
 ];
 
 /// The latest version this program knows.

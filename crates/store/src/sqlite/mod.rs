@@ -17,6 +17,7 @@ mod connect;
 mod draft;
 mod fault;
 mod migrate;
+mod purge;
 mod read;
 mod readers;
 mod recent;

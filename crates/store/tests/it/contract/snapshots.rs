@@ -9,7 +9,7 @@ use ash_store::{Commit, Places, Store, StoreError};
 
 use crate::support::{Conversation, at, deploy, session_id};
 
-fn snapshot(number: u8, seq: u64) -> Snapshot {
+pub(super) fn snapshot(number: u8, seq: u64) -> Snapshot {
     let captured = Captured {
         id: SnapshotId::from_parts(at(number.into()), [number; 10]),
         files: 3,
@@ -33,7 +33,7 @@ async fn begin(store: &dyn Store) -> Conversation {
     Conversation::active(store, 10).await
 }
 
-async fn record(
+pub(super) async fn record(
     store: &dyn Store,
     conversation: &mut Conversation,
     snapshots: Vec<Snapshot>,
