@@ -6,6 +6,8 @@
 //!   data/sandboxes/<session>/captured     what the last capture saw: a help, and no more
 //! ```
 
+mod keep;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

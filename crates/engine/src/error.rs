@@ -33,6 +33,9 @@ pub enum EngineError {
         /// How large it was.
         bytes: usize,
     },
+    /// There is too little room on the disk for another session, and nothing to remove.
+    #[error("there is too little room on the disk for another session")]
+    DiskPressure,
     /// Too much is waiting for this session.
     #[error("too many requests are waiting for this session")]
     Overloaded,
@@ -51,7 +54,7 @@ impl EngineError {
     /// Whether the same request may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Overloaded | Self::Draining | Self::Unavailable(_) => true,
+            Self::Overloaded | Self::DiskPressure | Self::Draining | Self::Unavailable(_) => true,
             Self::Failed(failure) => matches!(failure.code, FailureCode::SandboxCapacity),
             Self::Refused(_)
             | Self::NotFound(_)

@@ -12,6 +12,7 @@ use crate::at_once::AtOnce;
 use crate::bus::Bus;
 use crate::counts::Counts;
 use crate::host::SandboxHost;
+use crate::housekeeping::Housekeeping;
 use crate::ids::IdSource;
 use crate::places::Places;
 use crate::tasks::Tasks;
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) commands: AtOnce,
     pub(crate) file_work: FileWork,
     pub(crate) places: Arc<Places>,
+    pub(crate) housekeeping: Housekeeping,
 }
 
 impl Shared {

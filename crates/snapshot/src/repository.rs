@@ -294,7 +294,7 @@ impl Repository {
     }
 
     /// An error for a chunk that is nowhere.
-    fn missing(&self, id: Id) -> SnapshotError {
+    pub(crate) fn missing(&self, id: Id) -> SnapshotError {
         let why = self.index().unread.as_ref().map(|why| format!(" (a pack was not read: {why})"));
         SnapshotError::Missing(format!("chunk {id}{}", why.unwrap_or_default()))
     }

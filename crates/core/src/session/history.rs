@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::observe::TRANSCRIPT;
-use super::{Decision, LogEntry, PauseReason, Persistence, RunChange, Sandbox, Session, State};
+use super::{
+    Decision, Keeping, LogEntry, PauseReason, Persistence, RunChange, Sandbox, Session, State,
+};
 use crate::entry::Entry;
 use crate::failure::{Failure, FailureCode};
 use crate::id::{RunId, SessionId};
@@ -169,6 +171,8 @@ impl Session {
             interrupted_run: None,
             completed_runs: known.completed_runs,
             persistence: Persistence::of(snapshot.clone()),
+            // There are none yet: a start brings them.
+            keeping: Keeping::default(),
         };
         let mut out = Decision { runs, ..Decision::default() };
         let snapshot = snapshot.map(|snapshot| snapshot.captured.id);

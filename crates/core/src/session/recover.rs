@@ -25,6 +25,7 @@ impl Session {
             }
         };
         owed.extend(self.capture_effect(false));
+        owed.extend(self.put_away_effect());
         owed
     }
 

@@ -3,39 +3,40 @@
 //! Bridges outlive the server that started them. What they need to be found again is in files
 //! (`files`): a host that starts over finds every live bridge by its locked spool.
 
-use std::collections::btree_map::Entry;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{Owner, SpoolPosition};
+use ash_core::number::SpoolPosition;
 use ash_core::resume::Found;
 use ash_core::snapshot::Captured;
+use ash_core::time::Timestamp;
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use async_trait::async_trait;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::connection::{ConnectError, Connection, Question};
+use super::connection::Question;
 use super::files::{Files, Life};
 use super::guard::Guard;
 use super::options::HostOptions;
 use super::persist::Captures;
 use super::process::Isolation;
-use super::pump::Pump;
-use super::report::Understanding;
-use super::state::{Link, State};
+use super::state::State;
 use super::upkeep;
 use super::warm::Pool;
 use super::word::{done, failed, frame_of, start_failed, unexpected};
 use crate::archive::Archive;
+use crate::files::Stored;
 use crate::host::{
-    HostError, Persist, Reporter, SandboxHost, SandboxRef, StandStill, Start, WarmId,
+    Away, Collected, HostError, Persist, PutAway, Reporter, SandboxHost, SandboxRef, StandStill,
+    Start, WarmId,
 };
+use crate::leave::Leave;
 use crate::places::WarmPlaces;
 use crate::signal::Signal;
 use crate::tasks::Tasks;
@@ -45,12 +46,12 @@ const BURIALS: usize = 20;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How many questions may wait for a bridge.
-const QUESTIONS_CAPACITY: usize = 64;
+pub(super) const QUESTIONS_CAPACITY: usize = 64;
 
 /// How long a bridge may take to come up, to answer, to greet, and to be gone after it was killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long an answer to a command may take beyond the command's own time.
 const EXEC_MARGIN: Duration = Duration::from_secs(15);
@@ -65,7 +66,7 @@ pub struct BridgeHost(Arc<Inner>);
 pub(super) struct Inner {
     pub(super) files: Files,
     pub(super) options: HostOptions,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     pub(super) tasks: Tasks,
     pub(super) archive: Archive,
     pub(super) captures: Captures,
@@ -287,6 +288,39 @@ impl SandboxHost for BridgeHost {
         self.0.persist(persist, still).await
     }
 
+    async fn put_away(&self, away: PutAway<'_>, leave: Leave) -> Result<Away, HostError> {
+        self.0.put_away(away, leave).await
+    }
+
+    async fn purge(&self, session: SessionId) -> Result<(), HostError> {
+        self.0.purge(session).await
+    }
+
+    async fn stored(
+        &self,
+        tenant: &TenantId,
+        snapshot: SnapshotId,
+    ) -> Result<Option<Stored>, HostError> {
+        self.0.stored(tenant, snapshot).await
+    }
+
+    async fn snapshots(&self, tenant: &TenantId) -> Result<Vec<SnapshotId>, HostError> {
+        self.0.snapshots(tenant).await
+    }
+
+    async fn collect(
+        &self,
+        tenant: &TenantId,
+        unneeded: Vec<SnapshotId>,
+        before: Timestamp,
+    ) -> Result<Collected, HostError> {
+        self.0.collect(tenant, unneeded, before).await
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.0.free_bytes()
+    }
+
     async fn exec(
         &self,
         sandbox: SandboxRef,
@@ -361,122 +395,6 @@ impl SandboxHost for BridgeHost {
         match &self.0.warm {
             Some(pool) => pool.end(warm).await,
             None => Ok(()),
-        }
-    }
-}
-
-impl Inner {
-    fn new(files: Files, options: HostOptions, warm: Option<Arc<Pool>>) -> Self {
-        let (state, company) = (Mutex::default(), Arc::default());
-        let (archive, captures) = (Archive::new(&options.data), Captures::default());
-        let (guard, tasks) = (Guard::new(&options.bridge), Tasks::new());
-        Self { files, options, state, tasks, archive, captures, guard, company, warm }
-    }
-
-    pub(super) async fn abandon(&self) {
-        self.tasks.abort().await;
-        *self.state() = State::default();
-        self.guard.end();
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn owner(&self) -> Owner {
-        self.options.owner
-    }
-
-    pub(super) async fn connect(
-        &self,
-        sandbox: SandboxRef,
-        after: u64,
-    ) -> Result<Connection, ConnectError> {
-        let near = self.files.near(sandbox.session)?;
-        let path = near.path(sandbox);
-        let opened = timeout(CONNECT_TIMEOUT, Connection::open(&path, self.options.owner, after));
-        opened.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
-    }
-
-    /// Listens to a sandbox from now on, and to no earlier connection.
-    pub(super) fn pump(
-        self: &Arc<Self>,
-        sandbox: SandboxRef,
-        connection: Connection,
-        after: SpoolPosition,
-        reporter: Reporter,
-    ) -> Result<(), HostError> {
-        let mut state = self.state();
-        // The one that is served already is the same: what it is in the middle of goes on.
-        if let Entry::Vacant(place) = state.egress.entry(sandbox) {
-            let listener = connection.listener.try_clone();
-            let guard = listener.and_then(|listener| self.options.egress.serve(sandbox, listener));
-            place.insert(guard.map_err(|error| failed("serve a sandbox", error))?);
-        }
-        let (questions, queue) = mpsc::channel(QUESTIONS_CAPACITY);
-        let pump = self.pump_of(sandbox, after, reporter, queue);
-        let lost = Arc::clone(&pump.lost);
-        let pump = self.tasks.spawn(pump.run(connection));
-        if let Some(former) = state.links.insert(sandbox, Link { questions, pump, lost }) {
-            former.pump.abort();
-        }
-        drop(state);
-        self.company.change(|()| ());
-        Ok(())
-    }
-
-    fn pump_of(
-        self: &Arc<Self>,
-        sandbox: SandboxRef,
-        after: SpoolPosition,
-        reporter: Reporter,
-        questions: mpsc::Receiver<Question>,
-    ) -> Pump {
-        let understanding = Understanding::after(after.get());
-        let host = Arc::clone(self);
-        let lost = Arc::default();
-        Pump { host, sandbox, reporter, questions, understanding, lost, in_vain_since: None }
-    }
-
-    /// Forgets a sandbox that is dead.
-    pub(super) fn forget(&self, sandbox: SandboxRef) {
-        let mut state = self.state();
-        state.links.remove(&sandbox);
-        state.egress.remove(&sandbox);
-        state.children.remove(&sandbox);
-        state.reasons.remove(&sandbox);
-        state.isolation.remove(&sandbox);
-        state.frozen.remove(&sandbox);
-    }
-
-    /// Those that are connected.
-    pub(super) fn connected(&self) -> Vec<SandboxRef> {
-        self.state().links.keys().copied().collect()
-    }
-
-    fn link(&self, sandbox: SandboxRef, attempted: &'static str) -> Result<Link, HostError> {
-        let link = self.state().links.get(&sandbox).cloned();
-        link.ok_or_else(|| failed(attempted, "it is not connected"))
-    }
-
-    pub(super) async fn ask(
-        &self,
-        sandbox: SandboxRef,
-        ask: Ask,
-        patience: Duration,
-    ) -> Result<Answer, HostError> {
-        let attempted = "ask a sandbox";
-        let link = self.link(sandbox, attempted)?;
-        let frame = frame_of(&ask)?;
-        let (reply, answer) = oneshot::channel();
-        let asked = async {
-            link.questions.send(Question { frame, reply: Some(reply) }).await.ok()?;
-            answer.await.ok()
-        };
-        match timeout(patience, asked).await {
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(failed(attempted, "the connection ended before it answered")),
-            Err(_elapsed) => Err(failed(attempted, "it did not answer in time")),
         }
     }
 }

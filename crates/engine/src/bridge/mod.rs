@@ -1,10 +1,11 @@
 //! The engine's side of the bridge: starting one, talking to it, and believing little of it.
 //!
 //! [`BridgeHost`] runs bridges. What is around them is an [`Enclosure`]: a sandbox, or nothing at all. The
-//! rest does not depend on that: `files` says who is alive, `workspace` what there is to work on, `persist` captures it,
+//! rest does not depend on that: `files` says who is alive, `workspace` what there is to work on, `persist` captures it, `away` removes it,
 //! `connection` talks to one bridge, `warm` keeps some ready, `report` reads what it says, `leftover` reads what a dead one left
 //! behind.
 
+mod away;
 mod bridges;
 mod connection;
 mod disk;
@@ -12,6 +13,7 @@ mod enclosure;
 mod files;
 mod found;
 mod guard;
+mod inner;
 mod kill;
 mod launch;
 mod leftover;
@@ -20,6 +22,7 @@ mod persist;
 mod process;
 mod pump;
 mod quota;
+mod remains;
 mod report;
 mod state;
 mod still;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ash_core::id::SessionId;
 use ash_core::snapshot::Captured;
 use ash_snapshot::{Freeze, Took};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::bridges::Inner;
@@ -53,6 +53,16 @@ impl Captures {
     fn turn(&self, session: SessionId) -> &Semaphore {
         let last = session.as_uuid().as_bytes()[15];
         &self.turns[usize::from(last) % self.turns.len()]
+    }
+
+    /// Waits until nobody else captures or removes the files of a session, and not too many do of others.
+    pub(super) async fn enter(
+        &self,
+        session: SessionId,
+    ) -> Result<[SemaphorePermit<'_>; 2], HostError> {
+        let closed = |error| failed(PERSIST, error);
+        let turn = self.turn(session).acquire().await.map_err(closed)?;
+        Ok([turn, self.places.acquire().await.map_err(closed)?])
     }
 
     /// Waits until the files of a session are not being read; but not for long.
@@ -125,9 +135,7 @@ impl Inner {
         let told = |error: io::Error| failed(PERSIST, error);
         let Persist { sandbox, tenant, unless_like, only_if_busy } = persist;
         let session = sandbox.session;
-        let closed = |error| failed(PERSIST, error);
-        let _turn = self.captures.turn(session).acquire().await.map_err(closed)?;
-        let _place = self.captures.places.acquire().await.map_err(closed)?;
+        let _one_at_a_time = self.captures.enter(session).await?;
         let is_alive = matches!(self.files.life(sandbox).map_err(told)?, Life::Alive(_));
         let places = self.files.places(session);
         if !places.workspace.try_exists().map_err(told)?

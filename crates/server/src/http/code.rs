@@ -27,6 +27,7 @@ codes! {
     BODY_TIMEOUT = "body_timeout";
     BUDGET_SPENT = "budget_spent";
     DISK_FULL = "disk_full";
+    DISK_PRESSURE = "disk_pressure";
     DRAINING = "draining";
     FILE_DENIED = "file_denied";
     FILE_TOO_LARGE = "file_too_large";
@@ -50,6 +51,7 @@ codes! {
     RATE_LIMITED = "rate_limited";
     RUNTIME_UNAVAILABLE = "runtime_unavailable";
     SESSION_OVERLOADED = "session_overloaded";
+    SNAPSHOT_EXPIRED = "snapshot_expired";
     TENANT_NOT_ALLOWED = "tenant_not_allowed";
     TOO_LARGE = "too_large";
     TOO_MANY_BODIES = "too_many_bodies";
@@ -57,6 +59,7 @@ codes! {
     UNAUTHORIZED = "unauthorized";
     UNAVAILABLE = "unavailable";
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type";
+    WORKSPACE_AWAY = "workspace_away";
     WORKSPACE_TOO_LARGE = "workspace_too_large";
 }
 

@@ -14,6 +14,7 @@ mod docs;
 mod documents;
 mod fake;
 mod faults;
+mod keeping;
 mod kills;
 mod manners;
 #[path = "../../../snapshot/tests/it/moto.rs"]
