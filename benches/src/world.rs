@@ -235,6 +235,8 @@ impl Writer {
             | Effect::Thaw { .. }
             | Effect::StopSandbox { .. }
             | Effect::PutBack { .. }
+            | Effect::PutAway { .. }
+            | Effect::Purge
             | Effect::Acknowledge { .. } => None,
         });
         self.capture = asked.or(self.capture);

@@ -36,6 +36,7 @@ pub mod lineage;
 pub mod number;
 pub mod policy;
 pub mod pool;
+pub mod pressure;
 pub mod refusal;
 pub mod resume;
 pub mod rfc3339;

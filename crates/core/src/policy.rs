@@ -46,6 +46,15 @@ pub struct Policy {
     pub persist_debounce: Duration,
     /// From asking for a capture to asking again.
     pub persist_timeout: Duration,
+    /// How long the files of a session stay where its sandboxes had them when nobody uses it and a snapshot has
+    /// them too.
+    pub cold_ttl: Duration,
+    /// How long an ended session is remembered.
+    pub retention: Duration,
+    /// How many snapshots of a session are kept; all, if nobody says.
+    pub snapshot_keep: Option<NonZeroU32>,
+    /// With less room than this on the disk, files that a snapshot has too are removed earlier. Zero: never.
+    pub min_free_bytes: u64,
     /// How many sandboxes may be alive at once, frozen ones too.
     pub max_sandboxes: NonZeroU32,
     /// How many of them may wait for a session.
@@ -68,6 +77,10 @@ impl Default for Policy {
             persist_interval: Duration::from_secs(5 * 60),
             persist_debounce: Duration::from_secs(2),
             persist_timeout: Duration::from_secs(10 * 60),
+            cold_ttl: Duration::from_secs(2 * 60 * 60),
+            retention: Duration::from_secs(7 * 24 * 60 * 60),
+            snapshot_keep: None,
+            min_free_bytes: 0,
             max_sandboxes: NonZeroU32::new(1_000).expect("a thousand is not zero"),
             max_prewarmed: 16,
             place_patience: Duration::from_secs(3),

@@ -8,6 +8,7 @@
 //! ```
 
 mod compare;
+mod keep;
 mod put_back;
 
 use std::collections::{BTreeMap, BTreeSet};

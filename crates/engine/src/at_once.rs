@@ -1,6 +1,7 @@
 //! How much may go on at once for one session.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ash_core::id::SessionId;
@@ -16,6 +17,7 @@ pub(crate) struct AtOnce {
 pub(crate) struct Place {
     of: AtOnce,
     session: SessionId,
+    places: usize,
 }
 
 impl AtOnce {
@@ -37,7 +39,19 @@ impl AtOnce {
             return None;
         }
         *count += 1;
-        Some(Place { of: self.clone(), session })
+        Some(Place { of: self.clone(), session, places: 1 })
+    }
+
+    /// Takes all places at once; nothing, if any is taken.
+    pub(crate) fn begin_alone(&self, session: SessionId) -> Option<Place> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        match taken.entry(session) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(none) => {
+                none.insert(self.most);
+                Some(Place { of: self.clone(), session, places: self.most })
+            }
+        }
     }
 }
 
@@ -45,7 +59,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.of.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = taken.get_mut(&self.session) {
-            *count -= 1;
+            *count -= self.places;
             if *count == 0 {
                 taken.remove(&self.session);
             }

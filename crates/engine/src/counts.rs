@@ -9,6 +9,8 @@ use ash_core::run::{Outcome, Phase};
 use ash_core::session::LogEntry;
 use ash_core::snapshot::PersistOutcome;
 
+use crate::host::{Away, Collected};
+
 /// Counts what happened. What is only of interest to a dashboard goes through the `metrics` facade.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -118,6 +120,34 @@ impl Counts {
             PersistOutcome::Failed { .. } => "failed",
         };
         metrics::counter!("ash_persist_total", "outcome" => name).increment(1);
+    }
+
+    /// The files of a session were removed, or stay; nothing is known if that went wrong.
+    pub(crate) fn put_away(&self, away: Option<Away>) {
+        let name = match away {
+            Some(Away::Gone) => "gone",
+            Some(Away::Wanted) => "wanted",
+            Some(Away::Changed) => "changed",
+            Some(Away::Unsaved) => "unsaved",
+            None => "failed",
+        };
+        metrics::counter!("ash_workspaces_put_away_total", "outcome" => name).increment(1);
+    }
+
+    /// Nothing is left of a session.
+    pub(crate) fn purged(&self) {
+        metrics::counter!("ash_sessions_purged_total").increment(1);
+    }
+
+    /// Snapshots were forgotten, and what no snapshot needs removed.
+    pub(crate) fn collected(&self, collected: Collected) {
+        metrics::counter!("ash_snapshots_forgotten_total").increment(collected.forgotten);
+        metrics::counter!("ash_collected_bytes_total").increment(collected.removed_bytes);
+    }
+
+    /// How much room there is on the disk.
+    pub(crate) fn free(&self, bytes: u64) {
+        metrics::gauge!("ash_disk_free_bytes").set(bytes as f64);
     }
 
     /// A session began in a sandbox that waited for it.

@@ -25,6 +25,7 @@ use crate::counts::{Counts, Resumes};
 use crate::error::EngineError;
 use crate::follow::{FollowFrom, Follower};
 use crate::host::SandboxHost;
+use crate::housekeeping::Housekeeping;
 use crate::ids::IdSource;
 use crate::places::{Places, WarmPlaces};
 use crate::reconcile::{self, INTERVAL};
@@ -137,6 +138,7 @@ impl Engine {
             file_work: FileWork::default(),
             places: Places::new(most),
             cloud,
+            housekeeping: Housekeeping::default(),
         });
         let engine = Self {
             registry: Registry::new(Arc::clone(&shared)),
@@ -166,6 +168,7 @@ impl Engine {
         if let Some(Created { session }) = self.earlier(idempotency.as_ref()).await? {
             return Ok(self.shared.store.session(&create.tenant, session).await?);
         }
+        self.room_for_another()?;
         let agent = self.shared.store.agent(&create.tenant, &create.agent).await?;
         let id = self.shared.ids.make(self.shared.now(), SessionId::from_parts);
         let place = self.registry.place_for_new(id).await?;
@@ -466,6 +469,10 @@ impl Engine {
     }
 
     async fn keep_reconciling(self) {
+        if let Err(error) = self.redate().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "not every session at rest was looked at");
+        }
         loop {
             if let Err(error) = self.reconcile().await {
                 tracing::warn!(
@@ -473,6 +480,7 @@ impl Engine {
                     "a pass of the reconciler did not finish",
                 );
             }
+            self.keep_house();
             tokio::select! {
                 biased;
                 () = self.shared.tasks.closing() => return,

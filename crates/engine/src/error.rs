@@ -47,6 +47,9 @@ pub enum EngineError {
         /// How large it was.
         bytes: usize,
     },
+    /// There is too little room on the disk for another session, and nothing to remove.
+    #[error("there is too little room on the disk for another session")]
+    DiskPressure,
     /// Too much is waiting for this session.
     #[error("too many requests are waiting for this session")]
     Overloaded,
@@ -65,7 +68,11 @@ impl EngineError {
     /// Whether the same request may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Overloaded | Self::Draining | Self::NotRewound(_) | Self::Unavailable(_) => true,
+            Self::Overloaded
+            | Self::DiskPressure
+            | Self::Draining
+            | Self::NotRewound(_)
+            | Self::Unavailable(_) => true,
             Self::Cloud(error) => error.is_unavailable(),
             Self::Failed(failure) => {
                 matches!(failure.code, FailureCode::SandboxCapacity | FailureCode::CloudUnavailable)

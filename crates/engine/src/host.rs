@@ -26,11 +26,14 @@ use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::resume::{Found, Transcript};
 use ash_core::session::{Fact, LogEntry, NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome, Snapshot};
+use ash_core::time::Timestamp;
 use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
+use crate::files::Stored;
+use crate::leave::Leave;
 use crate::places::WarmPlaces;
 use crate::registry::{FactSender, Told};
 use crate::shared::Link;
@@ -165,6 +168,39 @@ pub enum TextDiff {
     TooLarge,
 }
 
+/// Files that are to be removed.
+#[derive(Clone, Copy, Debug)]
+pub struct PutAway<'a> {
+    /// The last sandbox that worked on them.
+    pub sandbox: SandboxRef,
+    /// Whose they are.
+    pub tenant: &'a TenantId,
+    /// What has them too.
+    pub snapshot: SnapshotId,
+}
+
+/// What became of files that were to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// They are gone, or were not there.
+    Gone,
+    /// Somebody wants them, or works with them.
+    Wanted,
+    /// They are not as in the snapshot.
+    Changed,
+    /// The snapshot cannot be read whole.
+    Unsaved,
+}
+
+/// What a collection did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// How many snapshots were forgotten.
+    pub forgotten: u64,
+    /// How many bytes were removed, of snapshots that were forgotten before.
+    pub removed_bytes: u64,
+}
+
 /// Held for as long as a sandbox stands still, or is about to, for a capture. What is to be done with it next
 /// waits for that.
 #[derive(Debug)]
@@ -268,6 +304,46 @@ pub trait SandboxHost: Send + Sync + 'static {
     ) -> Result<Option<Comparison>, HostError> {
         let _unknown = (tenant, before, after, detail);
         Err(no_snapshots("compare snapshots"))
+    }
+
+    /// Removes the files of a session for which nothing runs, if they are as in the snapshot and all of that can be
+    /// read. They are taken from their place in one step, which is done under `leave`; then nothing of them is left
+    /// to a later start but what it brings back.
+    async fn put_away(&self, away: PutAway<'_>, leave: Leave) -> Result<Away, HostError>;
+
+    /// Removes all that is left of a session for which nothing runs or ever will, but its snapshots.
+    async fn purge(&self, session: SessionId) -> Result<(), HostError>;
+
+    /// The files of a session as a snapshot of its tenant has them; nothing, if that is lost.
+    async fn stored(
+        &self,
+        tenant: &TenantId,
+        snapshot: SnapshotId,
+    ) -> Result<Option<Stored>, HostError> {
+        let _nothing_is_stored = (tenant, snapshot);
+        Ok(None)
+    }
+
+    /// All snapshots of a tenant's sessions that are on this machine.
+    async fn snapshots(&self, tenant: &TenantId) -> Result<Vec<SnapshotId>, HostError> {
+        let _there_are_none = tenant;
+        Ok(Vec::new())
+    }
+
+    /// Forgets snapshots that were captured before a time, and removes what no snapshot needs any more.
+    async fn collect(
+        &self,
+        tenant: &TenantId,
+        unneeded: Vec<SnapshotId>,
+        before: Timestamp,
+    ) -> Result<Collected, HostError> {
+        let _nothing_is_kept = (tenant, unneeded, before);
+        Ok(Collected::default())
+    }
+
+    /// How much room there is on the disk; nothing, if nobody knows.
+    fn free_bytes(&self) -> Option<u64> {
+        None
     }
 
     /// Runs a command beside the agent.

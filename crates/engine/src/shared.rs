@@ -14,6 +14,7 @@ use crate::bus::Bus;
 use crate::cloud::Cloud;
 use crate::counts::Counts;
 use crate::host::SandboxHost;
+use crate::housekeeping::Housekeeping;
 use crate::ids::IdSource;
 use crate::places::Places;
 use crate::tasks::Tasks;
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) file_work: FileWork,
     pub(crate) places: Arc<Places>,
     pub(crate) cloud: Option<Cloud>,
+    pub(crate) housekeeping: Housekeeping,
 }
 
 impl Shared {

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use ash_core::id::{SessionId, TenantId};
 use ash_core::refusal::Refusal;
-use ash_core::session::{Sandbox, State};
+use ash_core::session::{Sandbox, Session, State};
 use tokio::sync::Semaphore;
 
 use crate::at_once::{AtOnce, Place};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::files::{
-    Directories, Executable, FileError, FilePath, Listing, OpenFile, Scope, Tree, Unpacked,
+    Directories, Executable, FileError, FilePath, Listing, OpenFile, Scope, Stored, Tree, Unpacked,
 };
+use crate::host::HostError;
 
 /// How many requests about the files of one session are worked on at once.
 const MAX_REQUESTS: usize = 8;
@@ -53,6 +54,11 @@ impl Default for FileWork {
 }
 
 impl FileWork {
+    /// Who works with files at this moment.
+    pub(crate) fn requests(&self) -> AtOnce {
+        self.requests.clone()
+    }
+
     /// Has every removal end where it is, and none begin.
     pub(crate) fn stop(&self) {
         self.is_over.store(true, Ordering::Release);
@@ -81,7 +87,7 @@ impl Drop for CalledOff {
 pub enum FileSource {
     /// In a sandbox that is alive: they may change at any moment.
     Sandbox,
-    /// Where the last sandbox left them.
+    /// Where the last sandbox left them, or in its last snapshot.
     Snapshot,
 }
 
@@ -101,6 +107,9 @@ pub enum WorkspaceError {
     /// The session has no files, for it never started.
     #[error("the session has no workspace")]
     None,
+    /// The files are in a snapshot alone: they can be read, and not changed before the session is resumed.
+    #[error("the session's files are in its snapshot alone")]
+    Away,
     /// It is about a file.
     #[error(transparent)]
     File(#[from] FileError),
@@ -111,13 +120,22 @@ pub enum WorkspaceError {
 
 /// The files of a session, for the time of a request.
 pub struct Workspace {
-    tree: Arc<Tree>,
+    files: Files,
     source: FileSource,
     session: SessionId,
     file_work: FileWork,
     /// Kept by work that goes on when nobody waits for it any more.
     place: Arc<Place>,
     engine: Engine,
+}
+
+/// The files themselves.
+#[derive(Clone)]
+enum Files {
+    /// In their place.
+    InPlace(Arc<Tree>),
+    /// In a snapshot alone.
+    Away(Arc<Stored>),
 }
 
 /// What the files of a session are wanted for.
@@ -168,15 +186,38 @@ impl Engine {
         let file_work = self.shared.file_work.clone();
         let place = file_work.requests.begin(session).ok_or(EngineError::Overloaded)?;
         let place = Arc::new(place);
-        let place_on_disk = self.shared.host.workspace(session).await;
-        let path = place_on_disk.map_err(|error| EngineError::Unavailable(error.into()))?;
-        let path = path.ok_or(WorkspaceError::None)?;
-        let tree = blocking(&file_work.threads, &place, move || match Tree::open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            tree => Ok(Some(tree?)),
-        });
-        let tree = Arc::new(tree.await?.ok_or(WorkspaceError::None)?);
-        Ok(Workspace { tree, source, session, file_work, place, engine: self.clone() })
+        let unavailable = |error: HostError| EngineError::Unavailable(error.into());
+        let path = self.shared.host.workspace(session).await.map_err(unavailable)?;
+        let tree = match path {
+            Some(path) => {
+                let open = move || match Tree::open(&path) {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                    tree => Ok(Some(tree?)),
+                };
+                blocking(&file_work.threads, &place, open).await?
+            }
+            None => None,
+        };
+        let files = match tree {
+            Some(tree) => Files::InPlace(Arc::new(tree)),
+            None => Files::Away(self.stored(tenant, &stored.session).await?),
+        };
+        if purpose == Purpose::Changing && matches!(files, Files::Away(_)) {
+            return Err(WorkspaceError::Away);
+        }
+        Ok(Workspace { files, source, session, file_work, place, engine: self.clone() })
+    }
+
+    /// What the last snapshot of a session has.
+    async fn stored(
+        &self,
+        tenant: &TenantId,
+        session: &Session,
+    ) -> Result<Arc<Stored>, WorkspaceError> {
+        let last = session.persistence().last().ok_or(WorkspaceError::None)?;
+        let stored = self.shared.host.stored(tenant, last.captured.id).await;
+        let stored = stored.map_err(|error| EngineError::Unavailable(error.into()))?;
+        stored.map(Arc::new).ok_or(WorkspaceError::None)
     }
 }
 
@@ -188,17 +229,29 @@ impl Workspace {
 
     /// The ordinary files beneath a directory, or a file alone.
     pub async fn list(&self, under: FilePath, scope: Scope) -> Result<Listing, WorkspaceError> {
-        self.work(move |tree| tree.list(&under, scope)).await
+        self.look(move |files| match files {
+            Files::InPlace(tree) => tree.list(&under, scope),
+            Files::Away(stored) => stored.list(&under, scope),
+        })
+        .await
     }
 
     /// The directories right beneath a directory.
     pub async fn directories(&self, under: FilePath) -> Result<Directories, WorkspaceError> {
-        self.work(move |tree| tree.directories(&under)).await
+        self.look(move |files| match files {
+            Files::InPlace(tree) => tree.directories(&under),
+            Files::Away(stored) => stored.directories(&under),
+        })
+        .await
     }
 
     /// Opens a file that is no larger than wanted.
     pub async fn read(&self, path: FilePath, most: u64) -> Result<OpenFile, WorkspaceError> {
-        self.work(move |tree| tree.read(&path, most)).await
+        self.look(move |files| match files {
+            Files::InPlace(tree) => tree.read(&path, most),
+            Files::Away(stored) => stored.read(&path, most),
+        })
+        .await
     }
 
     /// Writes a file, and the directories above it. Returns how many bytes it has.
@@ -227,7 +280,7 @@ impl Workspace {
         let removal = removals.begin(self.session).ok_or(EngineError::Overloaded)?;
         let called_off = CalledOff(Arc::default());
         let (unwanted, is_over) = (Arc::clone(&called_off.0), Arc::clone(is_over));
-        let tree = Arc::clone(&self.tree);
+        let tree = self.tree()?;
         let removed = blocking(removers, &self.place, move || {
             let ends = || unwanted.load(Ordering::Acquire) || is_over.load(Ordering::Acquire);
             let removed = tree.remove_all_unless(&path, &ends);
@@ -241,7 +294,11 @@ impl Workspace {
 
     /// Packs everything into a file without a name. Returns it with its size.
     pub async fn pack(&self) -> Result<(File, u64), WorkspaceError> {
-        self.work(Tree::pack).await
+        self.look(|files| match files {
+            Files::InPlace(tree) => tree.pack(),
+            Files::Away(stored) => stored.pack(),
+        })
+        .await
     }
 
     /// Unpacks a bundle over what is there, or refuses all of it.
@@ -254,7 +311,8 @@ impl Workspace {
         &self,
         change: impl FnOnce(&Tree) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, WorkspaceError> {
-        let changed = self.work(change).await;
+        let tree = self.tree()?;
+        let changed = blocking(&self.file_work.threads, &self.place, move || change(&tree)).await;
         // Also of a failure: it may have come in the middle.
         self.touch().await;
         changed
@@ -268,12 +326,20 @@ impl Workspace {
         }
     }
 
-    async fn work<T: Send + 'static>(
+    /// The files where they can be changed.
+    fn tree(&self) -> Result<Arc<Tree>, WorkspaceError> {
+        match &self.files {
+            Files::InPlace(tree) => Ok(Arc::clone(tree)),
+            Files::Away(_) => Err(WorkspaceError::Away),
+        }
+    }
+
+    async fn look<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Tree) -> Result<T, FileError> + Send + 'static,
+        look: impl FnOnce(&Files) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, WorkspaceError> {
-        let tree = Arc::clone(&self.tree);
-        blocking(&self.file_work.threads, &self.place, move || work(&tree)).await
+        let files = self.files.clone();
+        blocking(&self.file_work.threads, &self.place, move || look(&files)).await
     }
 }
 

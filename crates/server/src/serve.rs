@@ -135,6 +135,10 @@ impl Server {
             idle_timeout: config.idle_timeout_ms,
             evict_after: config.evict_after_ms,
             persist_interval: config.persist_interval_ms,
+            cold_ttl: config.cold_ttl_ms,
+            retention: config.retention_ms,
+            snapshot_keep: config.snapshot_keep,
+            min_free_bytes: u64::from(config.min_free_mb) << 20,
             max_sandboxes: config.max_sandboxes,
             max_prewarmed: config.max_prewarmed,
             ..Policy::default()

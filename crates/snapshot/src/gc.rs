@@ -264,6 +264,18 @@ impl Repository {
         Ok(Some((collected, took)))
     }
 
+    /// Finds that all that a snapshot needs is there, as far as that can be told without reading its files. Its
+    /// directories are read.
+    pub fn is_present(&self, snapshot: &Snapshot) -> Result<()> {
+        self.refresh()?;
+        let mut reached = Reached::new(self);
+        reached.snapshot(snapshot, Lost::Refused)?;
+        match reached.ids.into_iter().find(|id| self.place(*id).is_none()) {
+            Some(id) => Err(self.missing(id)),
+            None => Ok(()),
+        }
+    }
+
     /// The chunks that snapshots need, forgotten ones included. Nothing is returned if one was forgotten
     /// meanwhile.
     fn reached(
@@ -274,12 +286,7 @@ impl Repository {
         expires: i64,
         steps: &mut Steps<'_>,
     ) -> Result<Option<HashSet<Id>>> {
-        let mut reached = Reached {
-            chunks: Chunks::of(self),
-            ids: HashSet::new(),
-            followed: HashSet::new(),
-            seen: HashSet::new(),
-        };
+        let mut reached = Reached::new(self);
         for id in ids {
             let read = match self.snapshot(*id) {
                 Ok(snapshot) => reached.snapshot(&snapshot, Lost::Refused),
@@ -410,7 +417,16 @@ impl Lost {
     }
 }
 
-impl Reached<'_> {
+impl<'a> Reached<'a> {
+    fn new(repository: &'a Repository) -> Self {
+        Self {
+            chunks: Chunks::of(repository),
+            ids: HashSet::new(),
+            followed: HashSet::new(),
+            seen: HashSet::new(),
+        }
+    }
+
     fn snapshot(&mut self, snapshot: &Snapshot, lost: Lost) -> Result<()> {
         let mut waiting: Vec<Content> = snapshot.roots.iter().map(|root| root.tree).collect();
         while let Some(directory) = waiting.pop() {

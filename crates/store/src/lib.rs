@@ -39,8 +39,8 @@ pub use error::StoreError;
 pub use model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, Inherited, KeyHash,
     NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt,
-    ReceiptKey, RunRecord, SessionFilter, SessionRecord, Settings, StoredSession, StoredSnapshot,
-    Tenant, UsageFilter, UsageRecord, UsageTotals,
+    ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, Settings, StoredSession,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 
 /// The result of every operation.
@@ -249,6 +249,38 @@ pub trait Store: Send + Sync + 'static {
     async fn cloud_lag(&self) -> Result<u64>;
     /// Forgets a snapshot of a session. What it consists of is the caller's business; a fork may have the same one.
     async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()>;
+    /// Forgets all snapshots of a session but the latest `keep` and those in `needed`; returns which.
+    async fn prune_snapshots(
+        &self,
+        session: SessionId,
+        keep: u32,
+        needed: &[SnapshotId],
+    ) -> Result<Vec<SnapshotId>>;
+    /// Those of `ids` that no session of a tenant has on this machine.
+    async fn unneeded_snapshots(
+        &self,
+        tenant: &TenantId,
+        ids: &[SnapshotId],
+    ) -> Result<Vec<SnapshotId>>;
+
+    // --- What goes ----------------------------------------------------------------------------
+
+    /// Sessions of any tenant for which nothing runs, by id, after `after`, each with its recorded deadline.
+    /// One that cannot be read is left out, so a page may be short; the last id says where to go on.
+    async fn resting_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Resting>;
+    /// Records another deadline of a session, unless it is not `recorded` any more, or its log has grown beyond
+    /// `expected`: then whoever works on it knows better.
+    async fn redate_session(
+        &self,
+        id: SessionId,
+        expected: Seq,
+        recorded: Option<Timestamp>,
+        due_at: Option<Timestamp>,
+    ) -> Result<()>;
+    /// Removes all that is remembered of a session that has ended: its log, runs, snapshots, settings, and itself;
+    /// and its agent, if that was deleted and has no other session. `outbox` is written in the same step.
+    async fn purge_session(&self, id: SessionId, fence: Fence, outbox: &[OutboxItem])
+    -> Result<()>;
 
     // --- Receipts and outbox ----------------------------------------------------------------
 

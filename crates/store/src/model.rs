@@ -210,6 +210,15 @@ pub struct StoredSession {
     pub session: Session,
 }
 
+/// Some sessions for which nothing runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resting {
+    /// Each with its recorded deadline.
+    pub sessions: Vec<(Session, Option<Timestamp>)>,
+    /// Where to go on; nothing, if there are no more.
+    pub next: Option<SessionId>,
+}
+
 /// Where the bytes of a snapshot lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {

@@ -211,6 +211,17 @@ pub enum Effect {
         /// What they are to be.
         snapshot: Snapshot,
     },
+    /// Remove the files of a session for which nothing runs, if they are as in a snapshot that can be read.
+    PutAway {
+        /// The last sandbox there was.
+        incarnation: Incarnation,
+        /// Which time.
+        number: u64,
+        /// What has them too.
+        snapshot: SnapshotId,
+    },
+    /// Remove everything that is left of a session that is over, and then what is remembered of it.
+    Purge,
     /// Tell a sandbox what it need not keep any longer.
     Acknowledge {
         /// Which one.

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::observe::TRANSCRIPT;
-use super::{Decision, LogEntry, PauseReason, Persistence, RunChange, Sandbox, Session, State};
+use super::{
+    Decision, Keeping, LogEntry, PauseReason, Persistence, RunChange, Sandbox, Session, State,
+};
 use crate::entry::Entry;
 use crate::failure::{Failure, FailureCode};
 use crate::id::{RunId, SessionId};
@@ -172,6 +174,8 @@ impl Session {
             persistence: Persistence::of(snapshot.clone()),
             rewinding: None,
             put_backs: 0,
+            // There are none yet: a start brings them.
+            keeping: Keeping::default(),
         };
         let mut out = Decision { runs, ..Decision::default() };
         let snapshot = snapshot.map(|snapshot| snapshot.captured.id);

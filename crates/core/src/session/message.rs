@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::PauseReason;
+use super::{AwayOutcome, PauseReason};
 use crate::failure::{Death, Failure};
 use crate::id::RunId;
 use crate::json::Json;
@@ -44,6 +44,8 @@ pub enum Request {
     Use,
     /// Take note that files were written from outside.
     Touch,
+    /// Have the files removed that a snapshot has too, before it is time to.
+    PutAway,
     /// End the session for ever.
     End,
 }
@@ -155,6 +157,13 @@ pub enum Fact {
         number: u64,
         /// What came of it.
         outcome: PutBackOutcome,
+    },
+    /// What came of removing its files.
+    PutAway {
+        /// Which time.
+        number: u64,
+        /// What came of it.
+        outcome: AwayOutcome,
     },
     /// It is later now. Whatever is overdue is led out of its state.
     TimePassed,

@@ -43,6 +43,7 @@
 
 mod decision;
 mod history;
+mod keep;
 mod message;
 mod observe;
 mod persist;
@@ -70,6 +71,7 @@ use crate::time::Timestamp;
 
 pub use decision::{Decision, Effect, LogEntry, RunChange};
 pub use history::{BrokenHistory, History, Origin};
+pub use keep::{AwayOutcome, FilesPlace, Keeping};
 pub use message::{
     AgentEnding, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody, Request, Wake,
 };
@@ -113,6 +115,8 @@ pub struct Session {
     completed_runs: u32,
     #[serde(default, skip_serializing_if = "Persistence::is_untouched")]
     persistence: Persistence,
+    #[serde(default, skip_serializing_if = "Keeping::is_untouched")]
+    keeping: Keeping,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rewinding: Option<Rewinding>,
     /// How often files were to be put back.
@@ -159,6 +163,7 @@ impl Session {
             persistence: Persistence::default(),
             rewinding: None,
             put_backs: 0,
+            keeping: Keeping::default(),
         };
         let mut out = Decision::default();
         session.log(ctx, &mut out, Entry::SessionCreated);
@@ -268,7 +273,8 @@ impl Session {
     /// Whether nothing needs a task: what runs, if anything, is frozen, and only time or a caller
     /// changes that.
     pub fn is_at_rest(&self) -> bool {
-        if self.persistence.is_under_way() || self.rewinding.is_some() {
+        if self.persistence.is_under_way() || self.rewinding.is_some() || self.keeping.is_leaving()
+        {
             return false;
         }
         match self.sandbox {
@@ -296,7 +302,8 @@ impl Session {
         let idle = self.is_idle().then(|| self.idle_until(policy));
         let capture = self.capture_deadline(policy);
         let rewind = self.rewind_deadline();
-        [sandbox, expiry, run, idle, capture, rewind].into_iter().flatten().min()
+        let keeping = self.keeping_deadline(policy);
+        [sandbox, expiry, run, idle, capture, rewind, keeping].into_iter().flatten().min()
     }
 
     /// What is wrong with this value, if anything is: no sequence of requests and facts leads
@@ -334,7 +341,13 @@ impl Session {
             Sandbox::None | Sandbox::Starting { .. } | Sandbox::Stopping { .. } => false,
         };
         let may_queue = may_hold_a_run || matches!(self.state, State::Starting { .. });
-        if !pair_allowed {
+        let are_files_in_place = match self.keeping.files() {
+            FilesPlace::InPlace | FilesPlace::Stay { .. } => true,
+            FilesPlace::Leaving { .. } | FilesPlace::Away => false,
+        };
+        if !are_files_in_place && self.sandbox != Sandbox::None {
+            Some("files are away though something may run on them")
+        } else if !pair_allowed {
             Some("the state and the sandbox do not go together")
         } else if self.current.is_some() && !may_hold_a_run {
             Some("a run is current without a sandbox that could work on it")

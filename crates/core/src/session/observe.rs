@@ -32,6 +32,8 @@ impl Session {
                 self.was_put_back(ctx, &mut out, number, &outcome);
             }
 
+            Fact::PutAway { number, outcome } => self.put_away_ended(ctx, number, outcome),
+
             // The rest is about a sandbox that we know of, or about one that no longer matters.
             Fact::SandboxStartFailed { incarnation, .. }
             | Fact::SandboxGone { incarnation, .. }
@@ -343,6 +345,7 @@ impl Session {
         }
         self.capture_is_late(ctx, out);
         self.rewind_is_late(ctx, out);
+        self.keeping_is_late(ctx, out);
     }
 
     /// Asks for the stop again. Whoever waits for it to start anew waits only so often.

@@ -29,6 +29,7 @@ impl Session {
         };
         owed.extend(self.capture_effect(false));
         owed.extend(self.put_back_effect());
+        owed.extend(self.put_away_effect());
         owed
     }
 

@@ -27,6 +27,7 @@ impl Session {
             Request::Rewind { to } => self.rewind(ctx, &mut out, *to)?,
             Request::Use => self.make_use(ctx)?,
             Request::Touch => self.touch(ctx)?,
+            Request::PutAway => self.put_away(ctx, &mut out),
             Request::End => {
                 if self.state != State::Ended {
                     self.end(ctx, &mut out, EndedBy::Request);
@@ -190,6 +191,7 @@ impl Session {
         if self.state == State::Ended {
             return Err(Refusal::Ended);
         }
+        self.keeping.keep_in_place();
         self.want_capture_after_use(ctx);
         Ok(())
     }

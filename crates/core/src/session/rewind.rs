@@ -49,6 +49,13 @@ enum Step {
     },
 }
 
+impl Rewinding {
+    /// What everything is to become.
+    pub(super) fn to(&self) -> &Snapshot {
+        &self.to
+    }
+}
+
 impl Session {
     /// The rewind that is not over.
     pub fn rewinding(&self) -> Option<&Rewinding> {

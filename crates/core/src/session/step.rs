@@ -63,6 +63,7 @@ impl Session {
             Sandbox::None,
             "a sandbox is started only into an empty slot"
         );
+        self.keeping.bring_in_place();
         self.incarnation = self.incarnation.next();
         self.spool = SpoolPosition::ZERO;
         self.sandbox = Sandbox::Starting { deadline: ctx.now.plus(ctx.policy.start_timeout) };
@@ -128,6 +129,7 @@ impl Session {
         self.stop_sandbox(ctx, out);
         self.state = State::Ended;
         self.forget_rewind();
+        self.keeping.ended(ctx.now);
         self.log(ctx, out, Entry::SessionEnded { by });
     }
 

@@ -15,6 +15,7 @@ use ash_core::number::SpoolPosition;
 use ash_core::resume::Found;
 use ash_core::session::Session;
 use ash_core::snapshot::{Captured, PutBackOutcome};
+use ash_core::time::Timestamp;
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
@@ -29,10 +30,12 @@ use super::process::Isolation;
 use super::upkeep;
 use super::warm::Pool;
 use super::word::{done, failed, frame_of, not_prepared, start_failed, unexpected};
+use crate::files::Stored;
 use crate::host::{
-    Comparison, Detail, HostError, Persist, Reporter, SandboxHost, SandboxRef, StandStill, Start,
-    WarmId,
+    Away, Collected, Comparison, Detail, HostError, Persist, PutAway, Reporter, SandboxHost,
+    SandboxRef, StandStill, Start, WarmId,
 };
+use crate::leave::Leave;
 use crate::places::WarmPlaces;
 
 /// How often a dead sandbox is tried to be buried again, and the pause before each.
@@ -285,6 +288,39 @@ impl SandboxHost for BridgeHost {
         detail: Detail,
     ) -> Result<Option<Comparison>, HostError> {
         self.0.compare(tenant, (before, after), detail).await
+    }
+
+    async fn put_away(&self, away: PutAway<'_>, leave: Leave) -> Result<Away, HostError> {
+        self.0.put_away(away, leave).await
+    }
+
+    async fn purge(&self, session: SessionId) -> Result<(), HostError> {
+        self.0.purge(session).await
+    }
+
+    async fn stored(
+        &self,
+        tenant: &TenantId,
+        snapshot: SnapshotId,
+    ) -> Result<Option<Stored>, HostError> {
+        self.0.stored(tenant, snapshot).await
+    }
+
+    async fn snapshots(&self, tenant: &TenantId) -> Result<Vec<SnapshotId>, HostError> {
+        self.0.snapshots(tenant).await
+    }
+
+    async fn collect(
+        &self,
+        tenant: &TenantId,
+        unneeded: Vec<SnapshotId>,
+        before: Timestamp,
+    ) -> Result<Collected, HostError> {
+        self.0.collect(tenant, unneeded, before).await
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.0.free_bytes()
     }
 
     async fn exec(

@@ -11,6 +11,7 @@
 //!   data/run/<session>/<incarnation>.fresh        its workspace was made for it
 //!   data/run/<session>/<incarnation>.restored     its workspace was brought back for it
 //!   data/run/<session>/<incarnation>.process      which process it is
+//!   data/tmp                                      what is there for a moment, or on its way out
 //!   data/warm/sandboxes, run                      the same, of those that wait for a session
 //! ```
 //!
@@ -152,6 +153,11 @@ impl Files {
     /// Says which process a sandbox is.
     pub(super) fn process(&self, sandbox: SandboxRef) -> PathBuf {
         self.named(sandbox, "process")
+    }
+
+    /// The directory of everything.
+    pub(super) fn data(&self) -> &Path {
+        &self.data
     }
 
     /// Where the files of all sandboxes lie that may have a user.

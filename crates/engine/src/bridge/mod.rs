@@ -1,10 +1,11 @@
 //! The engine's side of the bridge: starting one, talking to it, and believing little of it.
 //!
 //! [`BridgeHost`] runs bridges. What is around them is an [`Enclosure`]: a sandbox, or nothing at all. The
-//! rest does not depend on that: `files` says who is alive, `workspace` what there is to work on, `persist` captures it,
+//! rest does not depend on that: `files` says who is alive, `workspace` what there is to work on, `persist` captures it, `away` removes it,
 //! `connection` talks to one bridge, `warm` keeps some ready, `report` reads what it says, `leftover` reads what a dead one left
 //! behind.
 
+mod away;
 mod bridges;
 mod connection;
 mod disk;
@@ -25,6 +26,7 @@ mod pump;
 mod put_back;
 mod quota;
 mod rebuild;
+mod remains;
 mod report;
 mod retell;
 mod state;

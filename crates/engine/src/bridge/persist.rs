@@ -91,6 +91,16 @@ impl Captures {
         Ok((admitted.await?, None))
     }
 
+    /// Waits until nobody else captures or removes the files of a session, and not too many do of others.
+    pub(super) async fn enter(
+        &self,
+        session: SessionId,
+    ) -> Result<[SemaphorePermit<'_>; 2], HostError> {
+        let closed = |error| failed(PERSIST, error);
+        let turn = self.turn(session).acquire().await.map_err(closed)?;
+        Ok([turn, self.places.acquire().await.map_err(closed)?])
+    }
+
     /// Waits until the files of a session are not being read; but not for long.
     pub(super) async fn let_read(&self, session: SessionId) {
         let mut watched = self.reading.watch();

@@ -30,7 +30,11 @@ pub(super) async fn clear_up(host: Weak<Inner>) {
         pool.clear_up().await;
     }
     let is_enclosed = host.options.enclosure.sandboxing().is_some();
-    let _done = tokio::task::spawn_blocking(move || host.remove_leftovers()).await;
+    let _done = tokio::task::spawn_blocking(move || {
+        host.remove_leftovers();
+        host.empty_scratch();
+    })
+    .await;
     if let Some(pool) = pool
         && is_enclosed
     {

@@ -43,10 +43,16 @@ pub(super) fn prepare(
     let saved = known.saved;
     let session = sandbox.session;
     let _one_at_a_time = files.making(session);
+    let was_anything =
+        files.workspace(session).try_exists()? || files.home(session).try_exists()?;
     let brought_back = match saved {
         Some(saved) => saved.bring_back(files, sandbox)?,
         None => None,
     };
+    // What was just brought back, all of it, needs no second look.
+    if brought_back.is_some() && !was_anything {
+        mend::note_use(files, session, boot)?;
+    }
     files.make_directories(session)?;
     let home = files.home(session);
     // What is in use is not given to anybody else.

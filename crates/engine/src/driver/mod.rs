@@ -17,6 +17,7 @@
 //! again, which changes nothing if they had been recorded; a caller is told that the outcome is
 //! open, and asks again with its idempotency key.
 
+mod keep;
 mod note;
 mod past;
 mod perform;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use ash_core::id::SessionId;
 use ash_core::number::Fence;
-use ash_core::session::{Decision, Effect, Fact, Request, Sandbox, Session};
+use ash_core::session::{Decision, Effect, Fact, FilesPlace, Request, Sandbox, Session};
 use ash_core::time::Timestamp;
 use ash_store::{Claimed, Commit, SessionRecord, Settings, StoreError};
 
@@ -404,6 +405,15 @@ impl Driver {
                     self.shared.bus.publish(self.id, owned.session.last_seq(), &commit.entries);
                 }
                 self.shared.counts.committed(started.elapsed(), &commit.entries, before);
+                if !matches!(owned.session.keeping().files(), FilesPlace::Leaving { .. }) {
+                    hands.keep_files();
+                }
+                if !commit.snapshots.is_empty() {
+                    hands.prune(owned.session.needed_snapshots());
+                }
+                if decision.effects.contains(&Effect::Purge) {
+                    hands.purge(&owned.record, owned.fence);
+                }
                 hands.perform(&owned.record, decision.effects);
                 Ok(())
             }
@@ -451,6 +461,7 @@ fn size_of_reports(fact: &Fact) -> usize {
         | Fact::SandboxThawed { .. }
         | Fact::Persisted { .. }
         | Fact::PutBack { .. }
+        | Fact::PutAway { .. }
         | Fact::TimePassed
         | Fact::DriverPanicked { .. } => 0,
     }

@@ -24,6 +24,7 @@ use tokio::task::AbortHandle;
 
 use super::past::LogOf;
 use crate::host::{HostError, Persist, Reporter, SandboxRef, StandStill, Start};
+use crate::leave::Leave;
 use crate::registry::{FactSender, Told};
 use crate::shared::{Link, Shared};
 use crate::signal::Signal;
@@ -41,13 +42,15 @@ const ATTACH_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_STAND_STILL: Duration = Duration::from_secs(2);
 
 pub(super) struct Hands {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     facts: FactSender,
-    session: SessionId,
-    outcomes: mpsc::Sender<Told>,
+    pub(super) session: SessionId,
+    pub(super) outcomes: mpsc::Sender<Told>,
     lane: Option<Lane>,
     /// The connection that was asked for last.
     link: Option<(Incarnation, Link)>,
+    /// The right to remove the files, while somebody is at it.
+    pub(super) leave: Option<Leave>,
     /// The stops that are under way: the driver stays to hear of them.
     stops: Arc<Signal<BTreeSet<Incarnation>>>,
     /// The latest that was told to stop.
@@ -74,6 +77,13 @@ impl Drop for Lane {
     }
 }
 
+impl Drop for Hands {
+    fn drop(&mut self) {
+        // Whoever drives the session next may start a sandbox.
+        self.keep_files();
+    }
+}
+
 impl Hands {
     pub(super) fn new(
         shared: Arc<Shared>,
@@ -82,7 +92,17 @@ impl Hands {
         outcomes: mpsc::Sender<Told>,
     ) -> Self {
         let (stops, told_to_stop) = (Arc::default(), Arc::default());
-        Self { shared, facts, session, outcomes, lane: None, link: None, stops, told_to_stop }
+        Self {
+            shared,
+            facts,
+            session,
+            outcomes,
+            lane: None,
+            link: None,
+            leave: None,
+            stops,
+            told_to_stop,
+        }
     }
 
     /// Whether something is being done that nobody will ask about again.
@@ -148,6 +168,12 @@ impl Hands {
                 Effect::PutBack { number, snapshot } => {
                     self.put_back(record, number, snapshot.captured.id);
                 }
+                Effect::PutAway { incarnation, number, snapshot } => {
+                    let sandbox = SandboxRef { session: self.session, incarnation };
+                    self.put_away(record, sandbox, number, snapshot);
+                }
+                // Needs the fence: the driver has it done.
+                Effect::Purge => {}
                 Effect::Freeze { incarnation, .. }
                 | Effect::Deliver { incarnation, .. }
                 | Effect::Interrupt { incarnation, .. }
@@ -156,6 +182,13 @@ impl Hands {
                     self.put(record, incarnation, effect, link);
                 }
             }
+        }
+    }
+
+    /// Nobody removes the files from now on.
+    pub(super) fn keep_files(&mut self) {
+        if let Some(leave) = self.leave.take() {
+            leave.revoke();
         }
     }
 
@@ -342,7 +375,11 @@ impl Worker {
             Effect::Interrupt { run, .. } => host.interrupt(sandbox, run).await,
             Effect::Acknowledge { through, .. } => host.acknowledge(sandbox, through).await,
             // Never in a lane.
-            Effect::StopSandbox { .. } | Effect::Persist { .. } | Effect::PutBack { .. } => Ok(()),
+            Effect::StopSandbox { .. }
+            | Effect::Persist { .. }
+            | Effect::PutBack { .. }
+            | Effect::PutAway { .. }
+            | Effect::Purge => Ok(()),
         };
         if let Err(error) = done {
             self.complain(&error);

@@ -65,10 +65,10 @@ pub struct Directories {
 }
 
 /// How many directories are named at the most.
-const MAX_DIRECTORIES: usize = 10_000;
+pub(super) const MAX_DIRECTORIES: usize = 10_000;
 
 impl Scope {
-    fn leaves_out(self, name: &[u8]) -> bool {
+    pub(super) fn leaves_out(self, name: &[u8]) -> bool {
         let never =
             || NEVER.contains(&name) || NEVER_ENDING.iter().any(|ending| name.ends_with(ending));
         match self {

@@ -17,6 +17,7 @@ mod list;
 mod pack;
 mod path;
 mod remove;
+mod stored;
 mod unpack;
 mod walk;
 mod write;
@@ -29,6 +30,7 @@ pub use beneath::Tree;
 pub use error::FileError;
 pub use list::{Directories, Listed, Listing, Scope};
 pub use path::{FilePath, MAX_NAME_BYTES, MAX_PATH_BYTES};
+pub use stored::Stored;
 pub use unpack::Unpacked;
 pub use write::Executable;
 

@@ -20,7 +20,10 @@ use async_trait::async_trait;
 
 use super::world::{World, incarnations};
 use super::{Dice, Gate};
-use crate::host::{HostError, Persist, Reporter, SandboxHost, SandboxRef, StandStill, Start};
+use crate::host::{
+    Away, HostError, Persist, PutAway, Reporter, SandboxHost, SandboxRef, StandStill, Start,
+};
+use crate::leave::Leave;
 
 /// How a [`FakeHost`] misbehaves: chances per thousand, and how slow it is at most.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +109,21 @@ impl FakeHost {
     /// The files of a session are gone.
     pub fn lose_workspace(&self, session: SessionId) {
         self.0.state().workspaces.remove(&session);
+    }
+
+    /// How much room there is; each session whose files are removed adds its one byte.
+    pub fn set_free(&self, bytes: u64) {
+        self.0.state().free = Some(bytes);
+    }
+
+    /// The sessions whose files are not in place, though they were.
+    pub fn put_away_sessions(&self) -> Vec<SessionId> {
+        self.0.state().away.iter().copied().collect()
+    }
+
+    /// The sessions of which nothing is left.
+    pub fn purged_sessions(&self) -> Vec<SessionId> {
+        self.0.state().purged.iter().copied().collect()
     }
 
     /// Where the files of a session are from now on.
@@ -244,6 +262,23 @@ impl SandboxHost for FakeHost {
         let captured = self.call("persist", || self.0.capture(persist)).await;
         still.is_over();
         captured
+    }
+
+    async fn put_away(&self, away: PutAway<'_>, leave: Leave) -> Result<Away, HostError> {
+        let session = away.sandbox.session;
+        self.call("put away", || {
+            let gone = leave.take(|| self.0.put_away(session));
+            if gone.is_some() { Away::Gone } else { Away::Wanted }
+        })
+        .await
+    }
+
+    async fn purge(&self, session: SessionId) -> Result<(), HostError> {
+        self.call("purge", || self.0.purge(session)).await
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.0.state().free
     }
 
     /// Says the command back. However the host hangs, a command takes no longer than it may.

@@ -14,9 +14,9 @@ use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use ash_store::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Result, RunRecord,
-    SessionFilter, SessionRecord, Store, StoreError, StoredSession, StoredSnapshot, Tenant,
-    UsageFilter, UsageRecord, UsageTotals,
+    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
+    Result, RunRecord, SessionFilter, SessionRecord, Store, StoreError, StoredSession,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use async_trait::async_trait;
 
@@ -173,6 +173,16 @@ through_the_line! {
     fn lagging_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
     fn cloud_lag() -> u64;
     fn forget_snapshot(session: SessionId, id: SnapshotId) -> ();
+    fn prune_snapshots(session: SessionId, keep: u32, needed: &[SnapshotId]) -> Vec<SnapshotId>;
+    fn unneeded_snapshots(tenant: &TenantId, ids: &[SnapshotId]) -> Vec<SnapshotId>;
+    fn resting_sessions(after: Option<SessionId>, limit: u32) -> Resting;
+    fn redate_session(
+        id: SessionId,
+        expected: Seq,
+        recorded: Option<Timestamp>,
+        due_at: Option<Timestamp>
+    ) -> ();
+    fn purge_session(id: SessionId, fence: Fence, outbox: &[OutboxItem]) -> ();
     fn receipt(key: &ReceiptKey) -> Option<Receipt>;
     fn purge_receipts(before: Timestamp) -> u64;
     fn claim_outbox(topic: &str, now: Timestamp, leased_until: Timestamp, limit: u32)

@@ -42,6 +42,10 @@ pub(super) struct State {
     pub(super) captures: u64,
     /// How many sandboxes may be alive at once.
     pub(super) most: Option<usize>,
+    /// Whose files only a snapshot has.
+    pub(super) away: BTreeSet<SessionId>,
+    pub(super) purged: BTreeSet<SessionId>,
+    pub(super) free: Option<u64>,
 }
 
 /// A sandbox, dead or alive.
@@ -133,7 +137,32 @@ impl World {
         })
     }
 
+    /// Removes the files of a session. Nothing of it may run: its next start brings them back.
+    pub(super) fn put_away(&self, session: SessionId) {
+        let mut state = self.state();
+        let mut all = state.sandboxes.range(incarnations(session));
+        if let Some((alive, _)) = all.find(|(_, sandbox)| sandbox.death.is_none()) {
+            let broken = format!("the files of {alive:?} were removed while it was alive");
+            state.broken_promises.push(broken);
+        }
+        if state.away.insert(session) {
+            state.free = state.free.map(|free| free + 1);
+        }
+    }
+
+    pub(super) fn purge(&self, session: SessionId) {
+        let mut state = self.state();
+        let mut all = state.sandboxes.range(incarnations(session));
+        if let Some((alive, _)) = all.find(|(_, sandbox)| sandbox.death.is_none()) {
+            let broken = format!("{alive:?} was alive when its session was removed");
+            state.broken_promises.push(broken);
+        }
+        state.workspaces.remove(&session);
+        state.purged.insert(session);
+    }
+
     pub(super) fn found(&self, name: SandboxRef, completed_runs: u32) -> Found {
+        self.state().away.remove(&name.session);
         let made_for = *self.state().workspaces.entry(name.session).or_insert(name.incarnation);
         let (fresh, turns) = (made_for == name.incarnation, completed_runs);
         match (turns, fresh) {

@@ -56,7 +56,7 @@ impl TestEngine {
         world
     }
 
-    async fn with_policy(policy: Policy) -> Self {
+    pub(crate) async fn with_policy(policy: Policy) -> Self {
         let dice = Arc::new(Dice::new(1));
         let store = Arc::new(MemoryStore::new());
         let as_store: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
@@ -81,6 +81,12 @@ impl TestEngine {
     pub(crate) async fn crash_and_restart(&mut self) {
         self.engine.abort().await;
         self.engine = self.another().await;
+    }
+
+    /// The same, with another policy.
+    pub(crate) async fn restart_with(&mut self, change: impl FnOnce(&mut Policy)) {
+        change(&mut self.policy);
+        self.crash_and_restart().await;
     }
 
     /// The same, with another number of places.

@@ -81,10 +81,12 @@ settings! {
     idle_timeout_ms: Duration = "ASH_IDLE_TIMEOUT_MS" ("--idle-timeout-ms") default "1800000", Now;
     /// How long a paused session keeps its frozen sandbox
     evict_after_ms: Duration = "ASH_EVICT_AFTER_MS" default "1800000", Now;
-    /// How long the files of a cold session stay on this machine once they are in the cloud
-    cold_ttl_ms: Duration = "ASH_COLD_TTL_MS" default "7200000", Later("snapshots");
+    /// How long the files of a session that nobody uses stay in place once a snapshot has them
+    cold_ttl_ms: Duration = "ASH_COLD_TTL_MS" default "7200000", Now;
     /// How long an ended session is kept
-    retention_ms: Duration = "ASH_RETENTION_MS" default "604800000", Later("snapshots");
+    retention_ms: Duration = "ASH_RETENTION_MS" default "604800000", Now;
+    /// With less room on the disk of the data directory, in megabytes, such files are removed earlier; 0: never
+    min_free_mb: u32 = "ASH_MIN_FREE_MB" default "1024", Now;
     /// How long a session lives before it is ended
     session_ttl_ms: Option<Duration> = "ASH_SESSION_TTL_MS" default "off", Now;
     /// How long a bridge whose server does not return goes on after its turn
@@ -118,7 +120,7 @@ settings! {
     /// How often a running session is persisted
     persist_interval_ms: Duration = "ASH_PERSIST_INTERVAL_MS" default "300000", Now;
     /// How many snapshots of a session are kept; `off` keeps all
-    snapshot_keep: Option<NonZeroU32> = "ASH_SNAPSHOT_KEEP" default "off", Later("snapshots");
+    snapshot_keep: Option<NonZeroU32> = "ASH_SNAPSHOT_KEEP" default "off", Now;
     /// How long a pause, a stop or an end waits for the cloud to have everything
     cloud_wait_ms: Duration = "ASH_CLOUD_WAIT_MS" default "2000", Now;
 

@@ -28,6 +28,7 @@ codes! {
     BUDGET_SPENT = "budget_spent";
     CLOUD_UNAVAILABLE = "cloud_unavailable";
     DISK_FULL = "disk_full";
+    DISK_PRESSURE = "disk_pressure";
     DRAINING = "draining";
     FILE_DENIED = "file_denied";
     FILE_TOO_LARGE = "file_too_large";
@@ -63,6 +64,7 @@ codes! {
     UNAUTHORIZED = "unauthorized";
     UNAVAILABLE = "unavailable";
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type";
+    WORKSPACE_AWAY = "workspace_away";
     WORKSPACE_TOO_LARGE = "workspace_too_large";
 }
 

@@ -113,6 +113,10 @@ impl From<EngineError> for ApiError {
                 "Too many requests are waiting for this session",
             )
             .later(SOON),
+            EngineError::DiskPressure => Self::unavailable(
+                Code::DISK_PRESSURE,
+                "There is too little room on the server's disk for another session",
+            ),
             EngineError::Draining => {
                 Self::unavailable(Code::DRAINING, "The server is shutting down")
             }
@@ -226,6 +230,11 @@ impl From<WorkspaceError> for ApiError {
                 StatusCode::NOT_FOUND,
                 Code::NO_WORKSPACE,
                 "No workspace available for this session",
+            ),
+            WorkspaceError::Away => Self::new(
+                StatusCode::CONFLICT,
+                Code::WORKSPACE_AWAY,
+                "The files of this session are in its snapshot alone: resume it to change them",
             ),
             WorkspaceError::File(error) => error.into(),
             WorkspaceError::Engine(error) => error.into(),

@@ -26,7 +26,7 @@ use super::code::Code;
 use super::error::ApiError;
 use super::extract::{PathId, Query, Upload};
 use super::media::media_type;
-use super::openapi::{Always, Invalid, Missing, Over, TooLarge};
+use super::openapi::{Always, Conflict, Invalid, Missing, Over, TooLarge};
 use crate::api::{
     self, FileContent, FileDeleted, FileInfo, FileWritten, Files, FilesWritten, NewFile, WriteFiles,
 };
@@ -186,7 +186,7 @@ pub(super) async fn read(
     request_body = WriteFiles,
     responses(
         (status = 200, description = "What became of each", body = FilesWritten),
-        Always, Invalid, Missing, Over, TooLarge,
+        Always, Invalid, Missing, Conflict, Over, TooLarge,
     ),
 )]
 pub(super) async fn write(
@@ -254,7 +254,9 @@ async fn write_one(
             }
             Ok(Err(error.to_string()))
         }
-        Err(error @ (WorkspaceError::None | WorkspaceError::Engine(_))) => Err(error.into()),
+        Err(error @ (WorkspaceError::None | WorkspaceError::Away | WorkspaceError::Engine(_))) => {
+            Err(error.into())
+        }
     }
 }
 
@@ -281,7 +283,7 @@ pub(super) struct DeleteQuery {
     ),
     responses(
         (status = 200, description = "It is gone", body = FileDeleted),
-        Always, Invalid, Missing,
+        Always, Invalid, Missing, Conflict,
     ),
 )]
 pub(super) async fn delete(

@@ -25,6 +25,8 @@ pub(super) struct Health {
     isolation: &'static str,
     /// What keeps the files of sandboxes within their limit: `project quotas`, or that they are counted, and why.
     disk: String,
+    /// Whether there is less room on the disk than `ASH_MIN_FREE_MB` says there should be.
+    disk_pressure: bool,
     /// How many sessions are active.
     active_sessions: u64,
     /// How many sandboxes there are.
@@ -83,6 +85,7 @@ pub(super) async fn health(State(app): State<App>) -> Result<JsonAnswer<Health>,
         uptime: app.uptime().as_secs(),
         isolation: app.parts().isolation,
         disk: app.disk().to_owned(),
+        disk_pressure: app.engine().has_room() == Some(false),
         active_sessions: census.active_sessions,
         active_sandboxes: pool.live(),
         pool: Pool {

@@ -16,7 +16,7 @@ use super::code::Code;
 use super::error::ApiError;
 use super::extract::{PathId, Upload};
 use super::files::{decoded_len, sent};
-use super::openapi::{Always, Full, Invalid, Missing, Over, Oversized, TooLarge};
+use super::openapi::{Always, Conflict, Full, Invalid, Missing, Over, Oversized, TooLarge};
 use crate::api::{UploadWorkspace, WorkspaceUploaded};
 
 /// The largest body: the largest bundle in base64.
@@ -61,7 +61,7 @@ pub(super) async fn download(
     request_body = UploadWorkspace,
     responses(
         (status = 200, description = "What was done", body = WorkspaceUploaded),
-        Always, Invalid, Missing, Over, TooLarge, Full,
+        Always, Invalid, Missing, Conflict, Over, TooLarge, Full,
     ),
 )]
 pub(super) async fn upload(

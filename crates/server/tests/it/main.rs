@@ -15,6 +15,7 @@ mod documents;
 mod fake;
 mod faults;
 mod history;
+mod keeping;
 mod kills;
 mod manners;
 #[path = "../../../snapshot/tests/it/moto.rs"]

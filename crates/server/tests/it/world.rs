@@ -50,6 +50,8 @@ pub(crate) struct World {
     pub(crate) enclosure: Enclosure,
     /// Which boot of the machine it is said to be.
     boot: u32,
+    /// How long things may take, from the next engine on.
+    pub(crate) policy: Policy,
     _temp: Option<tempfile::TempDir>,
 }
 
@@ -92,6 +94,7 @@ impl World {
             prewarm: 0,
             enclosure,
             boot: 1,
+            policy: Policy::default(),
             _temp: None,
         }
     }
@@ -162,8 +165,8 @@ impl World {
         self.engine.abort().await;
         self.host.abandon().await;
         let agent = (self.limits, self.resources.clone(), self.prewarm);
-        let around = (self.enclosure.clone(), self.boot);
-        let again = engine(&self.dir, &self.url, agent, around).await;
+        let around = (self.enclosure.clone(), self.boot, self.policy.clone());
+        let again = engine_with(&self.dir, &self.url, agent, around).await;
         (self.engine, self.host) = again;
     }
 
@@ -295,6 +298,9 @@ impl World {
 
     /// Ends everything, and sees that nothing is left.
     pub(crate) async fn end(self) {
+        let tmp = self.dir.join("data/tmp");
+        let is_empty = || std::fs::read_dir(&tmp).into_iter().flatten().next().is_none();
+        until("nothing is on its way out", is_empty).await;
         self.host.end_prewarmed().await;
         for sandbox in self.host.list().await.unwrap() {
             self.host.stop(sandbox).await.unwrap();
@@ -313,8 +319,23 @@ impl World {
                 "cgroups are left"
             );
         }
+        assert_eq!(left_behind(&self.dir), Vec::<String>::new());
         end_sandboxes(&self.dir.join("data"));
     }
+}
+
+/// What nobody should leave behind, whatever happened: things that were there for a moment, and mounts.
+fn left_behind(dir: &Path) -> Vec<String> {
+    let temporary = std::fs::read_dir(dir.join("data/tmp")).into_iter().flatten().flatten();
+    let mut left: Vec<String> = temporary.map(|entry| entry.path().display().to_string()).collect();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let marker = dir.to_str().unwrap();
+    left.extend(mounts.lines().filter(|line| line.contains(marker)).map(str::to_owned));
+    for entry in std::fs::read_dir(dir.join("data/sandboxes")).into_iter().flatten().flatten() {
+        let half = entry.path().join("workspace.new");
+        left.extend(half.exists().then(|| half.display().to_string()));
+    }
+    left
 }
 
 /// What the log says about one run.
@@ -357,8 +378,17 @@ impl Turn {
 pub(crate) async fn engine(
     dir: &Path,
     model_url: &str,
-    (limits, resources, prewarm): (Limits, Resources, u32),
+    agent: (Limits, Resources, u32),
     (enclosure, boot): (Enclosure, u32),
+) -> (Engine, BridgeHost) {
+    engine_with(dir, model_url, agent, (enclosure, boot, Policy::default())).await
+}
+
+async fn engine_with(
+    dir: &Path,
+    model_url: &str,
+    (limits, resources, prewarm): (Limits, Resources, u32),
+    (enclosure, boot, policy): (Enclosure, u32, Policy),
 ) -> (Engine, BridgeHost) {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir.join("ash.db")).unwrap());
     let agent = NewAgentVersion {
@@ -402,7 +432,7 @@ pub(crate) async fn engine(
         store,
         host: Arc::new(host.clone()),
         clock: Arc::new(SystemClock),
-        policy: Policy::default(),
+        policy,
         ids: IdSource::unguessable(),
         owner,
         cloud: None,

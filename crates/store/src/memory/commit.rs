@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{OutboxRow, Tables, apply_run_change};
-use crate::model::{Commit, entry_json};
+use crate::model::{Commit, OutboxItem, entry_json};
 use crate::{Result, StoreError};
 
 impl Tables {
@@ -21,12 +21,7 @@ impl Tables {
             return Err(StoreError::Conflict { session: id, expected: commit.expected_seq });
         }
         self.check_receipt(commit.receipt.as_ref())?;
-        let mut added = BTreeSet::new();
-        for item in &commit.outbox {
-            if self.outbox.contains_key(&item.id) || !added.insert(item.id) {
-                return Err(StoreError::Exists("outbox task"));
-            }
-        }
+        self.check_outbox(&commit.outbox)?;
         let mut runs = row.runs.clone();
         for change in &commit.runs {
             apply_run_change(&mut runs, id, change)?;
@@ -44,12 +39,25 @@ impl Tables {
         if let Some(settings) = &commit.settings {
             row.record.settings = settings.clone();
         }
-        for item in &commit.outbox {
+        self.keep_outbox(&commit.outbox);
+        self.keep_receipt(commit.receipt.as_ref());
+        Ok(())
+    }
+
+    pub(super) fn check_outbox(&self, items: &[OutboxItem]) -> Result<()> {
+        let mut added = BTreeSet::new();
+        let is_new = |item: &OutboxItem| !self.outbox.contains_key(&item.id);
+        if items.iter().all(|item| is_new(item) && added.insert(item.id)) {
+            return Ok(());
+        }
+        Err(StoreError::Exists("outbox task"))
+    }
+
+    pub(super) fn keep_outbox(&mut self, items: &[OutboxItem]) {
+        for item in items {
             let available_at = item.ready_at;
             let row = OutboxRow { item: item.clone(), attempt: 0, available_at };
             self.outbox.insert(item.id, row);
         }
-        self.keep_receipt(commit.receipt.as_ref());
-        Ok(())
     }
 }

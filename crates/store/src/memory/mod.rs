@@ -7,6 +7,7 @@ mod agents;
 mod cloud;
 mod commit;
 mod create;
+mod purge;
 mod snapshots;
 mod store;
 mod usage;

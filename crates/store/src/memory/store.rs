@@ -17,9 +17,9 @@ use async_trait::async_trait;
 use super::{MemoryStore, OutboxRow, stored};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, RunRecord,
-    SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord,
-    UsageTotals,
+    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
+    RunRecord, SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter,
+    UsageRecord, UsageTotals,
 };
 use crate::{Result, Store, StoreError};
 
@@ -412,6 +412,46 @@ impl Store for MemoryStore {
 
     async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()> {
         self.tables().forget_snapshot(session, id)
+    }
+
+    async fn prune_snapshots(
+        &self,
+        session: SessionId,
+        keep: u32,
+        needed: &[SnapshotId],
+    ) -> Result<Vec<SnapshotId>> {
+        self.tables().prune_snapshots(session, keep, needed)
+    }
+
+    async fn unneeded_snapshots(
+        &self,
+        tenant: &TenantId,
+        ids: &[SnapshotId],
+    ) -> Result<Vec<SnapshotId>> {
+        Ok(self.tables().unneeded_snapshots(tenant, ids))
+    }
+
+    async fn resting_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Resting> {
+        Ok(self.tables().resting_sessions(after, limit))
+    }
+
+    async fn redate_session(
+        &self,
+        id: SessionId,
+        expected: Seq,
+        recorded: Option<Timestamp>,
+        due_at: Option<Timestamp>,
+    ) -> Result<()> {
+        self.tables().redate(id, expected, recorded, due_at)
+    }
+
+    async fn purge_session(
+        &self,
+        id: SessionId,
+        fence: Fence,
+        outbox: &[OutboxItem],
+    ) -> Result<()> {
+        self.tables().purge(id, fence, outbox)
     }
 
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {

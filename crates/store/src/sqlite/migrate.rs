@@ -15,6 +15,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("snapshots", include_str!("../../migrations/0003_snapshots.sql")),
     ("histories", include_str!("../../migrations/0004_histories.sql")),
     ("cloud", include_str!("../../migrations/0005_cloud.sql")),
+    ("keeping", include_str!("../../migrations/0006_keeping.sql")),
 ];
 
 /// The latest version this program knows.

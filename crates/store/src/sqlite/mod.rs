@@ -18,6 +18,7 @@ mod connect;
 mod draft;
 mod fault;
 mod migrate;
+mod purge;
 mod read;
 mod readers;
 mod recent;

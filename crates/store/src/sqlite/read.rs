@@ -219,7 +219,8 @@ pub(super) fn prompt(db: &Connection, session: SessionId, run: RunId) -> Result<
     }
 }
 
-/// Sessions are never removed, so whatever was found or missed before is still so.
+/// Whatever was missed before was missed because there is no such session, or in one that there is. A session that
+/// was purged meanwhile is not found either.
 pub(super) fn must_exist(db: &Connection, session: &str) -> Result<()> {
     one(db, sql::FENCE, [session], |_| Ok(()), "session")
 }

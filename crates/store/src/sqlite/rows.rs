@@ -4,11 +4,11 @@ use std::str::FromStr;
 
 use ash_core::entry::Entry;
 use ash_core::failure::{Failure, FailureCode};
-use ash_core::id::SessionId;
+use ash_core::id::{SessionId, SnapshotId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Seq, Turn};
 use ash_core::run::{Phase, RunStatus, Usage};
-use ash_core::session::LogEntry;
+use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use rusqlite::Row;
 use serde::de::DeserializeOwned;
@@ -69,6 +69,16 @@ pub(super) fn agent(row: &Row<'_>) -> Result<Agent> {
 
 pub(super) fn session_id(row: &Row<'_>) -> Result<SessionId> {
     parsed(row, 0, "session")
+}
+
+pub(super) fn snapshot_id(row: &Row<'_>) -> Result<SnapshotId> {
+    parsed(row, 0, "snapshot")
+}
+
+/// Where a session stands, and when it is to be looked at, from the columns after its id.
+pub(super) fn machine_and_deadline(row: &Row<'_>) -> Result<(Session, Option<Timestamp>)> {
+    let machine: String = row.get(1)?;
+    Ok((decode(&machine, "session")?, maybe_time(row, 2)?))
 }
 
 /// A session's row before its JSON is read: the thread that writes leaves that to the caller.

@@ -288,6 +288,33 @@ statements! {
     CLOUD_LAG = "SELECT COUNT(*) FROM snapshot WHERE is_cloud = 0";
     FORGET_SNAPSHOT = "DELETE FROM snapshot WHERE session_id = ?1 AND id = ?2";
 
+    /// All but the latest so many.
+    OLDER_SNAPSHOTS =
+        "SELECT id FROM snapshot WHERE session_id = ?1 ORDER BY seq DESC, id DESC
+         LIMIT -1 OFFSET ?2";
+    IS_SNAPSHOT_NEEDED =
+        "SELECT 1 FROM snapshot p CROSS JOIN session s ON s.id = p.session_id
+         WHERE p.id = ?1 AND p.is_local AND s.tenant_id = ?2";
+
+    // What goes.
+    RESTING_SESSIONS =
+        "SELECT id, machine, due_at FROM session WHERE sandbox = 'none' AND id > ?1
+         ORDER BY id LIMIT ?2";
+    REDATE_SESSION =
+        "UPDATE session SET due_at = ?4
+         WHERE id = ?1 AND last_seq = ?2 AND due_at IS NOT DISTINCT FROM ?3";
+    TO_PURGE = "SELECT fence, last_seq, status = 'ended', agent_id FROM session WHERE id = ?1";
+    PURGE_SNAPSHOTS = "DELETE FROM snapshot WHERE session_id = ?1";
+    PURGE_EVENTS = "DELETE FROM event WHERE session_id = ?1";
+    PURGE_RUNS = "DELETE FROM run WHERE session_id = ?1";
+    PURGE_SETTINGS = "DELETE FROM session_settings WHERE session_id = ?1";
+    PURGE_SESSION = "DELETE FROM session WHERE id = ?1";
+    IS_AGENT_OVER =
+        "SELECT 1 FROM agent WHERE id = ?1 AND deleted = 1
+            AND NOT EXISTS (SELECT 1 FROM session WHERE agent_id = ?1)";
+    PURGE_VERSIONS = "DELETE FROM agent_version WHERE agent_id = ?1";
+    PURGE_AGENT = "DELETE FROM agent WHERE id = ?1";
+
     // What an operator asks after an accident.
     INTEGRITY = "PRAGMA integrity_check";
     DANGLING_REFERENCES = "PRAGMA foreign_key_check";
@@ -352,6 +379,9 @@ mod test {
             (CLOUD_SEQ, "snapshot_by_seq"),
             (LAGGING_SESSIONS, "snapshot_lagging"),
             (CLOUD_LAG, "snapshot_lagging"),
+            (OLDER_SNAPSHOTS, "snapshot_by_seq"),
+            (IS_SNAPSHOT_NEEDED, "snapshot_by_id"),
+            (IS_AGENT_OVER, "session_by_agent"),
             (READY_OUTBOX, "outbox_by_topic"),
             (PURGE_RECEIPTS, "receipt_by_age"),
         ] {

@@ -14,12 +14,12 @@ use async_trait::async_trait;
 
 use super::draft::{CommitDraft, ImportDraft, SessionDraft};
 use super::recent::{self, Looked, Touched};
-use super::{SqliteStore, cloud, read, rows, sql, write};
+use super::{SqliteStore, cloud, purge, read, rows, sql, write};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, RunRecord,
-    SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord,
-    UsageTotals,
+    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
+    RunRecord, SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter,
+    UsageRecord, UsageTotals,
 };
 use crate::{Result, Store};
 
@@ -350,6 +350,51 @@ impl Store for SqliteStore {
 
     async fn forget_snapshot(&self, session: SessionId, id: SnapshotId) -> Result<()> {
         self.writer.perform(move |db| write::forget_snapshot(db, session, id)).await
+    }
+
+    async fn prune_snapshots(
+        &self,
+        session: SessionId,
+        keep: u32,
+        needed: &[SnapshotId],
+    ) -> Result<Vec<SnapshotId>> {
+        let needed = needed.to_vec();
+        self.writer.perform(move |db| purge::prune_snapshots(db, session, keep, &needed)).await
+    }
+
+    async fn unneeded_snapshots(
+        &self,
+        tenant: &TenantId,
+        ids: &[SnapshotId],
+    ) -> Result<Vec<SnapshotId>> {
+        let (tenant, ids) = (tenant.clone(), ids.to_vec());
+        self.readers.perform(move |db| purge::unneeded_snapshots(db, &tenant, &ids)).await
+    }
+
+    async fn resting_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Resting> {
+        self.readers.perform(move |db| purge::resting_sessions(db, after, limit)).await
+    }
+
+    async fn redate_session(
+        &self,
+        id: SessionId,
+        expected: Seq,
+        recorded: Option<Timestamp>,
+        due_at: Option<Timestamp>,
+    ) -> Result<()> {
+        let redate = move |db: &_| purge::redate(db, id, expected, (recorded, due_at));
+        self.writer.perform(redate).await
+    }
+
+    async fn purge_session(
+        &self,
+        id: SessionId,
+        fence: Fence,
+        outbox: &[OutboxItem],
+    ) -> Result<()> {
+        let outbox = outbox.to_vec();
+        let purge = move |db: &_| purge::purge(db, id, fence, &outbox);
+        self.writer.change(Touched::Session(id), purge).await
     }
 
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {

@@ -353,7 +353,7 @@ pub(super) fn forget_snapshot(db: &Connection, session: SessionId, id: SnapshotI
     change_one(db, sql::FORGET_SNAPSHOT, params![session.to_string(), id.to_string()], "snapshot")
 }
 
-fn add_to_outbox(db: &Connection, item: &OutboxItem) -> Result<()> {
+pub(super) fn add_to_outbox(db: &Connection, item: &OutboxItem) -> Result<()> {
     let (payload, ready_at) = (item.payload.get(), item.ready_at.as_millis());
     let values = params![item.id.to_string(), item.topic, payload, ready_at];
     insert(db, sql::INSERT_OUTBOX, values, "outbox task")

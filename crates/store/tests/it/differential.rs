@@ -32,6 +32,8 @@ enum Step {
     Finish { task: i64, attempt: u32 },
     PutBack { task: i64, attempt: u32, ready_at: i64 },
     Purge { before: i64 },
+    PurgeSession { session: i64 },
+    Prune { session: i64, keep: u32 },
     Look { session: i64, after: u64, limit: u32, status: Option<Status> },
 }
 
@@ -113,6 +115,8 @@ fn step() -> impl Strategy<Value = Step> {
             Step::PutBack { task, attempt, ready_at }
         }),
         1 => (0..4i64).prop_map(|before| Step::Purge { before }),
+        1 => few.clone().prop_map(|session| Step::PurgeSession { session }),
+        1 => (few.clone(), 0..3u32).prop_map(|(session, keep)| Step::Prune { session, keep }),
         4 => (few, 0..6u64, 0..9u32, status).prop_map(|(session, after, limit, status)| {
             Step::Look { session, after, limit, status }
         }),
@@ -210,6 +214,15 @@ impl Both {
             Step::Purge { before } => {
                 both!(self, store => store.purge_receipts(at(*before)));
             }
+            Step::PurgeSession { session } => {
+                let Some(owner) = &self.owners[slot(*session)] else { return };
+                let (id, fence) = (owner.id(), owner.fence);
+                both!(self, store => store.purge_session(id, fence, &[]));
+            }
+            Step::Prune { session, keep } => {
+                let id = session_id(*session);
+                both!(self, store => store.prune_snapshots(id, *keep, &[]));
+            }
             Step::Look { session, after, limit, status } => {
                 self.look(*session, Seq::new(*after), *limit, *status).await;
             }
@@ -254,6 +267,8 @@ impl Both {
         both!(self, store => store.sandboxed_sessions(None, limit));
         both!(self, store => store.sandboxed_sessions(Some(id), limit));
         both!(self, store => store.abandoned_sessions(None, limit));
+        both!(self, store => store.resting_sessions(None, limit));
+        both!(self, store => store.resting_sessions(Some(id), limit));
         both!(self, store => store.receipt(&receipt(&session.to_string(), 1).key));
         let agent = Some(name(&format!("agent-{session}")));
         let filter = SessionFilter { agent: agent.clone(), status, id_prefix: None };

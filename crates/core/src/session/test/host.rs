@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::super::{AgentEnding, Effect, Fact, NumberedReport, Report, ReportBody};
+use super::super::{AgentEnding, AwayOutcome, Effect, Fact, NumberedReport, Report, ReportBody};
 use super::world::{Work, World};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::id::{RunId, SnapshotId};
@@ -112,6 +112,19 @@ impl World {
                 };
                 self.transit.push(Fact::PutBack { number, outcome });
             }
+            Effect::PutAway { number, .. } => {
+                // Who wants them keeps them: what was given up is not done any more.
+                if self.session.put_away_effect().as_ref() != Some(effect) {
+                    return;
+                }
+                assert!(self.live.is_empty(), "files were removed under a sandbox");
+                match number % 4 {
+                    2 => {}
+                    3 => self.put_away(number, AwayOutcome::Stay),
+                    _ => self.put_away(number, AwayOutcome::Gone),
+                }
+            }
+            Effect::Purge => self.purges += 1,
             Effect::Acknowledge { incarnation, through } => {
                 if let Some(sandbox) = self.live.get_mut(&incarnation) {
                     sandbox.spool.retain(|&position, _| position > through.get());
@@ -132,6 +145,10 @@ impl World {
             transcript: None,
             completed_runs: 0,
         })
+    }
+
+    fn put_away(&mut self, number: u64, outcome: AwayOutcome) {
+        self.transit.push(Fact::PutAway { number, outcome });
     }
 
     /// Sometimes everything is where it was, sometimes nothing is.
@@ -174,6 +191,7 @@ impl World {
             Fact::SandboxGone { incarnation, .. } => Some((*incarnation, u64::MAX)),
             Fact::Persisted { .. }
             | Fact::PutBack { .. }
+            | Fact::PutAway { .. }
             | Fact::SandboxStarted { .. }
             | Fact::SandboxStartFailed { .. }
             | Fact::SandboxUnreachable { .. }
@@ -254,6 +272,8 @@ pub(super) fn policy() -> Policy {
         persist_interval: Duration::from_millis(40_000),
         persist_debounce: Duration::from_millis(700),
         persist_timeout: Duration::from_millis(5_300),
+        cold_ttl: Duration::from_millis(60_000),
+        retention: Duration::from_millis(90_000),
         ..Policy::default()
     }
 }

@@ -2,6 +2,7 @@
 
 mod history;
 mod host;
+mod keep;
 mod persist;
 mod property;
 mod resume;

@@ -58,6 +58,7 @@ pub(super) enum Ask {
     Stop,
     Use,
     Touch,
+    PutAway,
     Evict,
     Rewind(u32),
     End,
@@ -86,6 +87,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Ask::Stop),
         1 => Just(Ask::Use),
         1 => Just(Ask::Touch),
+        2 => Just(Ask::PutAway),
         1 => Just(Ask::Evict),
         1 => (0u32..6).prop_map(Ask::Rewind),
         1 => Just(Ask::End),
@@ -132,6 +134,8 @@ pub(super) struct World {
     pub(super) dead_through: Incarnation,
     /// What the host finds; it varies if nothing is said.
     pub(super) found: Option<Found>,
+    /// How often everything of it was to be removed.
+    pub(super) purges: u32,
     /// Every snapshot that was recorded, in order.
     pub(super) snapshots: Vec<Snapshot>,
     random: u64,
@@ -175,6 +179,7 @@ impl World {
             live: BTreeMap::new(),
             dead_through: Incarnation::ZERO,
             found: None,
+            purges: 0,
             snapshots: Vec::new(),
             random: 0,
             person_ends_runs: false,
@@ -398,6 +403,7 @@ impl World {
             Ask::Use => Request::Use,
             Ask::Evict => Request::Evict { reason: PauseReason::Evicted },
             Ask::Touch => Request::Touch,
+            Ask::PutAway => Request::PutAway,
             Ask::Rewind(which) => Request::Rewind { to: Box::new(self.snapshot_to(which)) },
             Ask::End => Request::End,
         }

@@ -252,6 +252,7 @@ fn policy(places: u32) -> Policy {
         persist_interval: Duration::from_secs(90),
         persist_debounce: Duration::from_secs(2),
         persist_timeout: Duration::from_secs(40),
+        cold_ttl: Duration::from_secs(30),
         start_timeout: Duration::from_secs(20),
         stop_timeout: Duration::from_secs(3),
         freeze_timeout: Duration::from_secs(4),
@@ -263,6 +264,7 @@ fn policy(places: u32) -> Policy {
         max_sandboxes: NonZeroU32::new(places).unwrap(),
         max_prewarmed: 0,
         place_patience: Duration::from_secs(2),
+        ..Policy::default()
     }
 }
 

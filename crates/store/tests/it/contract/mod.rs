@@ -8,6 +8,7 @@ mod histories;
 mod lists;
 mod log;
 mod owners;
+mod purge;
 mod requests;
 mod sessions;
 mod snapshots;
@@ -65,6 +66,15 @@ contract! {
         a_refused_import_leaves_nothing,
         another_tenants_history_does_not_exist,
         an_import_can_leave_a_receipt;
+    purge:
+        all_but_the_latest_snapshots_are_pruned_and_those_that_are_needed,
+        a_snapshot_is_needed_as_long_as_a_session_of_its_tenant_has_it_here,
+        sessions_that_rest_are_listed_with_their_deadlines,
+        a_deadline_is_recorded_unless_the_log_has_grown,
+        a_purged_session_leaves_nothing,
+        only_a_session_that_has_ended_is_purged_and_only_by_its_owner,
+        the_last_session_of_a_deleted_agent_takes_it_along,
+        what_follows_a_purge_is_written_with_it;
     snapshots:
         a_snapshot_is_recorded_with_its_decision,
         snapshots_are_listed_newest_first,

@@ -1,0 +1,100 @@
+//! What an archive keeps, and what it does not any more.
+
+use std::path::Path;
+
+use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::time::Timestamp;
+use ash_snapshot::{Collect, Others, SnapshotError};
+
+use super::{Archive, ArchiveError, Places, WORKSPACE, ours, theirs};
+use crate::files::Stored;
+use crate::host::{Away, Collected};
+
+impl Archive {
+    /// Whether the directories of a session could go: a snapshot has them as they are, and all that it needs is
+    /// there. Blocks.
+    pub(crate) fn covers(
+        &self,
+        (tenant, session): (&TenantId, SessionId),
+        places: &Places,
+        id: SnapshotId,
+    ) -> Result<Away, ArchiveError> {
+        let repository = self.repository(tenant)?;
+        let whole = repository.snapshot(theirs(id)).and_then(|found| repository.is_present(&found));
+        match whole.map_err(ArchiveError::from) {
+            Ok(()) => {}
+            Err(error) if error.is_lost() => return Ok(Away::Unsaved),
+            Err(error) => return Err(error),
+        }
+        // What is there is looked at once more, whatever anybody remembers of it.
+        match self.capture((tenant, session), places, Some(id), None)? {
+            Some(_) => Ok(Away::Changed),
+            None => Ok(Away::Gone),
+        }
+    }
+
+    /// The files of a snapshot; nothing, if it is lost. Blocks.
+    pub(crate) fn stored(
+        &self,
+        tenant: &TenantId,
+        id: SnapshotId,
+        scratch: &Path,
+    ) -> Result<Option<Stored>, ArchiveError> {
+        let repository = self.repository(tenant)?;
+        let snapshot = match repository.snapshot(theirs(id)).map_err(ArchiveError::from) {
+            Ok(snapshot) => snapshot,
+            Err(error) if error.is_lost() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let tree = snapshot.root(WORKSPACE)?.clone();
+        Ok(Some(Stored::new(repository, tree, scratch.to_owned())))
+    }
+
+    /// All snapshots of a tenant. Blocks.
+    pub(crate) fn snapshots(&self, tenant: &TenantId) -> Result<Vec<SnapshotId>, ArchiveError> {
+        // Nothing is made for a tenant of whom nothing was ever captured.
+        if !self.root.join(tenant.as_str()).try_exists().map_err(ArchiveError::Place)? {
+            return Ok(Vec::new());
+        }
+        Ok(self.repository(tenant)?.snapshots()?.into_iter().map(ours).collect())
+    }
+
+    /// Forgets those of some snapshots that are of sessions and were captured before a time, and removes what no
+    /// snapshot needs any more, until `go_on` says otherwise. Blocks.
+    pub(crate) fn collect(
+        &self,
+        tenant: &TenantId,
+        unneeded: &[SnapshotId],
+        before: Timestamp,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Collected, ArchiveError> {
+        let repository = self.repository(tenant)?;
+        let mut collected = Collected::default();
+        for id in unneeded.iter().copied().map(theirs).filter(|_| go_on()) {
+            let snapshot = match repository.snapshot(id) {
+                Ok(snapshot) => snapshot,
+                // By somebody else, or nobody can tell whose it is.
+                Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            // Others may keep snapshots here too. One that is young may be about to be recorded.
+            let source = snapshot.source.as_deref();
+            let is_of_session = source.is_some_and(|of| of.parse::<SessionId>().is_ok());
+            if !is_of_session || snapshot.created_at > before.as_millis() {
+                continue;
+            }
+            match repository.forget(id) {
+                Ok(()) => collected.forgotten += 1,
+                Err(SnapshotError::Missing(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let collect = Collect { others: Others::MayCapture, progress: &|_| go_on() };
+        match repository.collect(&collect) {
+            Ok((done, _)) => collected.removed_bytes = done.removed_bytes,
+            Err(SnapshotError::Cancelled) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(collected)
+    }
+}

@@ -1,0 +1,190 @@
+//! Files that go: those of sessions that nobody uses, once a snapshot has them, and all that is left of those that
+//! are over.
+//!
+//! A session's directories leave their place in one rename, whole: a start finds all of them or none. What was
+//! renamed is removed afterwards; what a crash leaves of it lies in `data/tmp`, which the next start empties.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::time::Timestamp;
+
+use super::files::Life;
+use super::inner::Inner;
+use super::word::failed;
+use crate::files::{FileError, FilePath, Stored, Tree};
+use crate::host::{Away, Collected, HostError, PutAway, SandboxRef};
+use crate::leave::Leave;
+
+/// How often a removal that takes long is gone on with.
+const MAX_ROUNDS: usize = 1_000;
+
+impl Inner {
+    pub(super) async fn put_away(
+        self: &Arc<Self>,
+        away: PutAway<'_>,
+        leave: Leave,
+    ) -> Result<Away, HostError> {
+        let attempted = "put files away";
+        let PutAway { sandbox, tenant, snapshot } = away;
+        let _one_at_a_time = self.captures.enter(sandbox.session).await?;
+        let (host, tenant) = (Arc::clone(self), tenant.clone());
+        let done = tokio::task::spawn_blocking(move || {
+            host.put_away_now((&tenant, snapshot), sandbox, &leave)
+        });
+        done.await.map_err(|error| failed(attempted, error))?
+    }
+
+    /// The same. Blocks.
+    fn put_away_now(
+        &self,
+        (tenant, snapshot): (&TenantId, SnapshotId),
+        sandbox: SandboxRef,
+        leave: &Leave,
+    ) -> Result<Away, HostError> {
+        let told = |error: io::Error| failed("put files away", error);
+        let session = sandbox.session;
+        let places = self.files.places(session);
+        if !places.workspace.try_exists().map_err(told)? {
+            return Ok(Away::Gone);
+        }
+        let covered = self.archive.covers((tenant, session), &places, snapshot);
+        match covered.map_err(|error| failed("put files away", error))? {
+            Away::Gone => {}
+            other @ (Away::Wanted | Away::Changed | Away::Unsaved) => return Ok(other),
+        }
+        let Some(moved) = leave.take(|| self.take_out(sandbox)) else { return Ok(Away::Wanted) };
+        match moved.map_err(told)? {
+            Taken::InUse => return Ok(Away::Wanted),
+            Taken::Nothing => {}
+            // It is out of the way, and what is left of it is removed when a server starts.
+            Taken::To(place) => self.remove_later(&place),
+        }
+        Ok(Away::Gone)
+    }
+
+    /// Takes the directories of a session out of their place, unless something runs or may have begun to.
+    fn take_out(&self, sandbox: SandboxRef) -> io::Result<Taken> {
+        let _nobody_makes_them = self.files.making(sandbox.session);
+        for other in self.files.of(sandbox.session)? {
+            if other > sandbox || matches!(self.files.life(other)?, Life::Alive(_)) {
+                return Ok(Taken::InUse);
+            }
+        }
+        Ok(self.files.take_out(sandbox.session)?.map_or(Taken::Nothing, Taken::To))
+    }
+
+    /// Removes all that is left of a session for which nothing runs. Blocks.
+    fn purge_now(&self, session: SessionId) -> io::Result<()> {
+        let making = self.files.making(session);
+        for sandbox in self.files.of(session)? {
+            if matches!(self.files.life(sandbox)?, Life::Alive(_)) {
+                return Err(io::Error::other("something of it is alive"));
+            }
+        }
+        let moved = self.files.take_out(session)?;
+        self.files.remove_traces(session)?;
+        drop(making);
+        self.state().stopped_through.remove(&session);
+        if let Some(place) = moved {
+            self.remove_later(&place);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn purge(self: &Arc<Self>, session: SessionId) -> Result<(), HostError> {
+        let attempted = "remove a session";
+        let host = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || host.purge_now(session)).await;
+        done.map_err(|error| failed(attempted, error))?.map_err(|error| failed(attempted, error))
+    }
+
+    pub(super) async fn stored(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        snapshot: SnapshotId,
+    ) -> Result<Option<Stored>, HostError> {
+        let (host, tenant) = (Arc::clone(self), tenant.clone());
+        let look = move || host.archive.stored(&tenant, snapshot, &host.files.scratch());
+        blocking("look into a snapshot", look).await
+    }
+
+    pub(super) async fn snapshots(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+    ) -> Result<Vec<SnapshotId>, HostError> {
+        let (host, tenant) = (Arc::clone(self), tenant.clone());
+        blocking("list snapshots", move || host.archive.snapshots(&tenant)).await
+    }
+
+    pub(super) async fn collect(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        unneeded: Vec<SnapshotId>,
+        before: Timestamp,
+    ) -> Result<Collected, HostError> {
+        let (host, tenant) = (Arc::clone(self), tenant.clone());
+        let collect = move || {
+            let go_on = || !host.tasks.is_closing();
+            host.archive.collect(&tenant, &unneeded, before, &go_on)
+        };
+        blocking("collect what no snapshot needs", collect).await
+    }
+
+    /// How much room there is on the disk.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        let found = rustix::fs::statvfs(&self.options.data).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    /// Removes what was taken out of its place. What is left of it is removed when a server starts.
+    fn remove_later(&self, place: &std::path::Path) {
+        if let Err(error) = remove_tree(place, &|| self.tasks.is_closing()) {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "what was taken out of its place could not all be removed");
+        }
+    }
+
+    /// Removes what an earlier server had no time for. Blocks.
+    pub(super) fn empty_scratch(&self) {
+        let scratch = self.files.scratch();
+        for entry in std::fs::read_dir(scratch).into_iter().flatten().flatten() {
+            self.remove_later(&entry.path());
+        }
+    }
+}
+
+/// What became of the directories of a session.
+enum Taken {
+    /// They are here now.
+    To(PathBuf),
+    /// There were none.
+    Nothing,
+    /// Something works with them.
+    InUse,
+}
+
+async fn blocking<T: Send + 'static>(
+    attempted: &'static str,
+    work: impl FnOnce() -> Result<T, crate::archive::ArchiveError> + Send + 'static,
+) -> Result<T, HostError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| failed(attempted, error))?.map_err(|error| failed(attempted, error))
+}
+
+/// Removes a directory with everything in it, however deep and however large.
+fn remove_tree(place: &std::path::Path, is_called_off: &dyn Fn() -> bool) -> Result<(), FileError> {
+    let (Some(above), Some(name)) = (place.parent(), place.file_name()) else { return Ok(()) };
+    let tree = Tree::open(above)?;
+    let name = FilePath::file(name.as_encoded_bytes())?;
+    for _ in 0..MAX_ROUNDS {
+        match tree.remove_all_unless(&name, is_called_off) {
+            Err(FileError::Busy) if !is_called_off() => {}
+            Err(FileError::NotFound) => return Ok(()),
+            removed => return removed,
+        }
+    }
+    Err(FileError::Busy)
+}

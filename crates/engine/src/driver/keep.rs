@@ -1,0 +1,108 @@
+//! What the hands do with what is kept of a session: its files, its snapshots, and in the end all of it.
+
+use std::sync::Arc;
+
+use ash_core::id::SnapshotId;
+use ash_core::number::Fence;
+use ash_core::session::{AwayOutcome, Fact};
+use ash_store::{OutboxItem, SessionRecord};
+
+use super::perform::Hands;
+use crate::error::EngineError;
+use crate::host::{Away, PutAway, SandboxRef};
+use crate::leave::Leave;
+use crate::shared::Shared;
+
+impl Hands {
+    /// Has the files of a session removed, until somebody wants them.
+    pub(super) fn put_away(
+        &mut self,
+        record: &SessionRecord,
+        sandbox: SandboxRef,
+        number: u64,
+        snapshot: SnapshotId,
+    ) {
+        self.keep_files();
+        let leave = Leave::new(self.session, self.shared.file_work.requests());
+        self.leave = Some(leave.clone());
+        let (shared, outcomes) = (Arc::clone(&self.shared), self.outcomes.clone());
+        let tenant = record.tenant.clone();
+        self.shared.tasks.spawn(async move {
+            let away = PutAway { sandbox, tenant: &tenant, snapshot };
+            let done = shared.host.put_away(away, leave).await;
+            let outcome = match &done {
+                Ok(Away::Gone) => AwayOutcome::Gone,
+                Ok(Away::Wanted | Away::Changed | Away::Unsaved) | Err(_) => AwayOutcome::Stay,
+            };
+            shared.counts.put_away(done.as_ref().ok().copied());
+            let session = sandbox.session;
+            match done {
+                Ok(Away::Gone) => tracing::info!(
+                    session.id = %session, snapshot.id = %snapshot,
+                    "the files of session {session} are in its snapshot {snapshot} alone now",
+                ),
+                Ok(Away::Wanted) => {
+                    tracing::debug!(session.id = %session, "the files of session {session} are wanted");
+                }
+                Ok(Away::Changed) => tracing::warn!(
+                    session.id = %session, snapshot.id = %snapshot,
+                    "the files of session {session} are not as in its snapshot, and stay",
+                ),
+                Ok(Away::Unsaved) => tracing::error!(
+                    session.id = %session, snapshot.id = %snapshot,
+                    "the snapshot {snapshot} of session {session} cannot be read whole; its files stay",
+                ),
+                Err(error) => tracing::warn!(
+                    session.id = %session, error = &error as &dyn std::error::Error,
+                    "the files of session {session} could not be removed",
+                ),
+            }
+            let _driver_gone = outcomes.send(Fact::PutAway { number, outcome }.into()).await;
+        });
+    }
+
+    /// Removes all that is left of a session that is over. Files first, and what is remembered last: whoever dies
+    /// in between does it again. Its snapshots are nobody's then, and are forgotten by the next collection.
+    pub(super) fn purge(&self, record: &SessionRecord, fence: Fence) {
+        let (shared, record) = (Arc::clone(&self.shared), record.clone());
+        self.shared.tasks.spawn(async move {
+            let session = record.id;
+            let purged = async {
+                let gone = shared.host.purge(session).await;
+                gone.map_err(|error| EngineError::Unavailable(error.into()))?;
+                let follows = after_purge(&shared, &record);
+                shared.store.purge_session(session, fence, &follows).await?;
+                Ok::<(), EngineError>(())
+            };
+            match purged.await {
+                Ok(()) => {
+                    shared.counts.purged();
+                    tracing::info!(session.id = %session, "session {session} is gone: its time was over");
+                }
+                Err(error) => tracing::warn!(
+                    session.id = %session, error = &error as &dyn std::error::Error,
+                    "session {session} could not be removed, and will be later",
+                ),
+            }
+        });
+    }
+
+    /// Forgets snapshots of a session that are not kept. What is left over is forgotten with the next one.
+    pub(super) fn prune(&self, needed: Vec<SnapshotId>) {
+        let Some(keep) = self.shared.policy.snapshot_keep else { return };
+        let (shared, session) = (Arc::clone(&self.shared), self.session);
+        self.shared.tasks.spawn(async move {
+            let pruned = shared.store.prune_snapshots(session, keep.get(), &needed).await;
+            if let Err(error) = pruned {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, session.id = %session, "no snapshot was forgotten");
+            }
+        });
+    }
+}
+
+/// What has to follow for certain when a session is not remembered any more, written in the same step: whatever
+/// lies elsewhere has to be removed by somebody who does not forget it.
+fn after_purge(_shared: &Shared, _record: &SessionRecord) -> Vec<OutboxItem> {
+    Vec::new()
+}

@@ -1,0 +1,281 @@
+//! What is done in the background so that the disk does not fill up: snapshots that nobody needs are forgotten and
+//! collected, and where room gets short, files that a snapshot has too are removed before their time.
+//!
+//! One thing at a time, and each again and again: whatever was missed is found by the next round.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ash_core::id::{SessionId, TenantId};
+use ash_core::pressure::{Candidate, order};
+use ash_core::session::{FilesPlace, PauseReason, Request, Session};
+use ash_core::time::Timestamp;
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::host::{Collected, HostError};
+use crate::registry::Want;
+use crate::shared::Shared;
+
+/// How long between two collections of what a tenant's snapshots need.
+const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// How long a snapshot that no session has is left alone: its row may be about to be written.
+const UNKNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How many rows are read at once, and how many snapshots are asked about.
+const PAGE: u32 = 1_000;
+
+/// What goes on in the background.
+#[derive(Default)]
+pub(crate) struct Housekeeping {
+    is_busy: AtomicBool,
+    collected_at: Mutex<BTreeMap<TenantId, Timestamp>>,
+    /// Whether there is less room than there should be, and nothing more can be removed.
+    is_short: AtomicBool,
+}
+
+/// One round, until it is dropped.
+struct Round(Arc<Shared>);
+
+impl Round {
+    /// Nothing, if one goes on.
+    fn begin(shared: &Arc<Shared>) -> Option<Self> {
+        let was_busy = shared.housekeeping.is_busy.swap(true, Ordering::AcqRel);
+        (!was_busy).then(|| Self(Arc::clone(shared)))
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        self.0.housekeeping.is_busy.store(false, Ordering::Release);
+    }
+}
+
+impl Engine {
+    /// Begins a round in the background, unless one goes on.
+    pub(crate) fn keep_house(&self) {
+        let Some(round) = Round::begin(&self.shared) else { return };
+        let engine = self.clone();
+        self.shared.tasks.spawn(async move {
+            let work = async {
+                told(engine.make_space().await);
+                told(engine.collect_due().await);
+            };
+            tokio::select! {
+                biased;
+                () = engine.shared.tasks.closing() => {}
+                () = work => {}
+            }
+            drop(round);
+        });
+    }
+
+    async fn collect_due(&self) -> Result<(), EngineError> {
+        let now = self.shared.now();
+        for tenant in self.shared.store.tenants().await? {
+            let is_due = {
+                let collected = &self.shared.housekeeping.collected_at;
+                let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
+                // The first time not at once: a server that starts has other things to do.
+                let last = *collected.entry(tenant.id.clone()).or_insert(now);
+                let is_due = last.plus(COLLECT_EVERY) <= now;
+                if is_due {
+                    collected.insert(tenant.id.clone(), now);
+                }
+                is_due
+            };
+            if is_due {
+                self.collect(&tenant.id, UNKNOWN_FOR).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets those of a tenant's snapshots on this machine that no session has and that are older than that, and
+    /// removes what no snapshot needs any more. The same is done every hour.
+    pub async fn collect(
+        &self,
+        tenant: &TenantId,
+        older_than: Duration,
+    ) -> Result<Collected, EngineError> {
+        let unavailable = |error: HostError| EngineError::Unavailable(error.into());
+        let millis = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX);
+        let before = Timestamp::from_millis(self.shared.now().as_millis().saturating_sub(millis));
+        let ids = self.shared.host.snapshots(tenant).await.map_err(unavailable)?;
+        if ids.is_empty() {
+            return Ok(Collected::default());
+        }
+        let mut unneeded = Vec::new();
+        for some in ids.chunks(PAGE as usize) {
+            unneeded.extend(self.shared.store.unneeded_snapshots(tenant, some).await?);
+        }
+        let collected = self.shared.host.collect(tenant, unneeded, before).await;
+        let collected = collected.map_err(unavailable)?;
+        self.shared.counts.collected(collected);
+        if collected != Collected::default() {
+            tracing::info!(
+                tenant.id = %tenant, snapshots = collected.forgotten, bytes = collected.removed_bytes,
+                "{} snapshots of {tenant} that no session has were forgotten, and {} bytes removed",
+                collected.forgotten, collected.removed_bytes,
+            );
+        }
+        Ok(collected)
+    }
+
+    /// Whether there is as much room on the disk as there should be; nothing, if nobody looks.
+    pub fn has_room(&self) -> Option<bool> {
+        let least = self.shared.policy.min_free_bytes;
+        let free = self.shared.host.free_bytes().filter(|_| least > 0)?;
+        self.shared.counts.free(free);
+        Some(free >= least)
+    }
+
+    /// Whether another session may begin.
+    pub(crate) fn room_for_another(&self) -> Result<(), EngineError> {
+        let is_short = self.shared.housekeeping.is_short.load(Ordering::Acquire);
+        if is_short && self.has_room() == Some(false) {
+            return Err(EngineError::DiskPressure);
+        }
+        Ok(())
+    }
+
+    /// Makes room on the disk, if there is less than there should be: files of sessions at rest that a snapshot has
+    /// too are removed, the largest and those unused for longest first; then frozen sandboxes are given up, and
+    /// theirs follow. The same is done every minute.
+    pub async fn make_space(&self) -> Result<(), EngineError> {
+        if self.has_room() != Some(false) {
+            self.shared.housekeeping.is_short.store(false, Ordering::Release);
+            return Ok(());
+        }
+        tracing::warn!(
+            "there is little room on the disk: files that snapshots have too are removed"
+        );
+        if !self.remove_stored().await? && !self.give_up_frozen_ones().await? {
+            let was_short = self.shared.housekeeping.is_short.swap(true, Ordering::AcqRel);
+            if !was_short {
+                tracing::error!(
+                    "there is too little room on the disk and nothing to remove: no session begins",
+                );
+            }
+            return Ok(());
+        }
+        self.shared.housekeeping.is_short.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes files that snapshots have too, until there is room. Says whether there is.
+    async fn remove_stored(&self) -> Result<bool, EngineError> {
+        let mut candidates = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.shared.store.resting_sessions(after, PAGE).await?;
+            candidates.extend(page.sessions.iter().filter_map(|(session, _)| candidate(session)));
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        for session in order(candidates, self.shared.now()) {
+            self.put_away(session).await;
+            if self.has_room() != Some(false) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Gives frozen sandboxes up, the one that is frozen for longest first, and removes their files once they are
+    /// captured, until there is room. Says whether there is.
+    async fn give_up_frozen_ones(&self) -> Result<bool, EngineError> {
+        let mut frozen: Vec<(Timestamp, SessionId)> = Vec::new();
+        for session in self.shared.store.housed_sessions().await? {
+            if let ash_core::session::Sandbox::Frozen { since } = session.sandbox() {
+                frozen.push((since, session.id()));
+            }
+        }
+        frozen.sort_unstable();
+        for (_, session) in frozen {
+            // The reason why it is paused stays what it was.
+            if let Err(error) = self.evict(session, PauseReason::Evicted).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, session.id = %session, "session {session} stays frozen");
+                continue;
+            }
+            self.shared.counts.evicted();
+            self.at_rest(session).await;
+            self.put_away(session).await;
+            if self.has_room() != Some(false) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Has the files of a session removed, and waits until they are, or stay.
+    async fn put_away(&self, session: SessionId) {
+        let want = Want::Decide { request: Request::PutAway, receipt: None };
+        match self.registry.request(session, want).await {
+            Ok(_) => self.at_rest(session).await,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, session.id = %session, "session {session} keeps its files");
+            }
+        }
+    }
+
+    /// Waits until nobody drives a session: then it is owed nothing.
+    async fn at_rest(&self, session: SessionId) {
+        if let Some(retired) = self.registry.retirement(session) {
+            retired.await;
+        }
+    }
+
+    /// Sets the deadlines of sessions at rest to what they are now: those that were recorded are of another policy,
+    /// or of a program that knew fewer of them.
+    pub(crate) async fn redate(&self) -> Result<(), EngineError> {
+        let mut after = None;
+        loop {
+            let page = self.shared.store.resting_sessions(after, PAGE).await?;
+            for (session, recorded) in page.sessions {
+                let due = session.next_deadline(&self.shared.policy);
+                if due == recorded {
+                    continue;
+                }
+                let (id, last_seq) = (session.id(), session.last_seq());
+                let redated = self.shared.store.redate_session(id, last_seq, recorded, due).await;
+                match redated {
+                    // Whoever drives it has recorded another one, or it is gone.
+                    Ok(()) | Err(ash_store::StoreError::Conflict { .. }) => {}
+                    Err(ash_store::StoreError::NotFound(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// A session whose files could be removed.
+fn candidate(session: &Session) -> Option<Candidate<SessionId>> {
+    let may_go = match session.keeping().files() {
+        FilesPlace::InPlace | FilesPlace::Stay { .. } => session.stored_by().is_some(),
+        FilesPlace::Leaving { .. } | FilesPlace::Away => false,
+    };
+    let last = session.persistence().last().filter(|_| may_go)?;
+    let (bytes, last_used) = (last.captured.bytes, session.last_used());
+    Some(Candidate { whose: session.id(), bytes, last_used })
+}
+
+/// Says what went wrong in the background. The next round begins again.
+fn told(done: Result<(), EngineError>) {
+    if let Err(error) = done {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "a round of housekeeping did not finish");
+    }
+}
