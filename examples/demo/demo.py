@@ -243,7 +243,7 @@ def tell(demo, say, is_real):
     bridge = demo.bridge(session)
     print(f"   The agent runs beside its bridge, which is process {bridge}. Ids can be shortened.")
     # A session that is alone can be called by the first eight characters.
-    whole, session = session, session[:8]
+    session_id, session = session, session[:8]
 
     print("\n3. A conversation in which the agent writes a file.")
     demo.run("session", "send", session, say["write"])
@@ -325,8 +325,8 @@ def tell(demo, say, is_real):
     kill_agent(demo, session)
     until("what it left is captured", lambda: is_captured(demo, session))
     demo.run("session", "snapshots", session)
-    files = demo.directory / "data" / "sandboxes" / whole
-    print(f"   $ rm -r data/sandboxes/{whole}")
+    print(f"   $ rm -r data/sandboxes/{session_id}")
+    files = demo.directory / "data" / "sandboxes" / session_id
     shutil.rmtree(files)
     receipt = demo.run("session", "resume", session)
     demo.check("the receipt says that the files came from a snapshot, and the conversation with them",
@@ -346,7 +346,7 @@ def tell(demo, say, is_real):
     demo.serve(port)
     known = json.loads(demo.quietly("session", "list", "--json"))["sessions"]
     demo.check("the new server knows of no session", known == [])
-    demo.run("session", "import", whole)
+    demo.run("session", "import", session_id)
     receipt = demo.run("session", "resume", session)
     demo.check("the receipt says that all of it came from the bucket",
                "from cloud: workspace restored" in receipt and "conversation intact" in receipt)
