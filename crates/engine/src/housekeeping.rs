@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ash_core::id::{SessionId, TenantId};
 use ash_core::pressure::{Candidate, order};
-use ash_core::session::{FilesPlace, PauseReason, Request, Session};
+use ash_core::session::{FilesPlace, PauseReason, Request, Session, Status};
 use ash_core::time::Timestamp;
 
 use crate::engine::Engine;
@@ -27,6 +27,10 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How many rows are read at once, and how many snapshots are asked about.
 const PAGE: u32 = 1_000;
+
+/// How often a session whose files leave is looked at, and for how long.
+const LOOK: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What goes on in the background.
 #[derive(Default)]
@@ -226,11 +230,26 @@ impl Engine {
         }
     }
 
-    /// Waits until nobody drives a session: then it is owed nothing.
+    /// Waits until a session is owed nothing, or somebody uses it again; but not for longer than others can wait.
     async fn at_rest(&self, session: SessionId) {
-        if let Some(retired) = self.registry.retirement(session) {
-            retired.await;
-        }
+        let rests = async {
+            while self.is_on_its_way(session).await {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let _rests_or_late = tokio::time::timeout(PATIENCE, rests).await;
+    }
+
+    /// Whether something is owed to a session that nobody uses.
+    async fn is_on_its_way(&self, session: SessionId) -> bool {
+        let Ok(record) = self.shared.store.session_record(session).await else { return false };
+        let stored = self.shared.store.session(&record.tenant, session).await;
+        stored.is_ok_and(|stored| match stored.session.status() {
+            Status::Starting | Status::Active => false,
+            Status::Paused | Status::Stopped | Status::Error | Status::Ended => {
+                !stored.session.is_at_rest()
+            }
+        })
     }
 
     /// Sets the deadlines of sessions at rest to what they are now: those that were recorded are of another policy,

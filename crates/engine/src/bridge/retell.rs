@@ -378,7 +378,7 @@ mod test {
     #[test]
     fn what_was_said_is_told_with_calls_and_their_results() {
         let call = r#"{"type":"assistant","message":{"role":"assistant","content":[
-            {"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"bash","input":{"n":1e400}},
+            {"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"bash","input":{"n":1e300}},
             {"type":"tool_use","id":"b","name":"bash","input":{}}]}}"#;
         let said = [
             ("message", call),

@@ -40,6 +40,8 @@ fn every_setting_has_the_default_of_the_contract() {
         ("ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
         ("ASH_API_KEY", ""),
         ("ASH_BRIDGE_ENTRY", ""),
+        ("ASH_CLOUD_MBPS", "off"),
+        ("ASH_CLOUD_UPLOADS", "4"),
         ("ASH_CLOUD_WAIT_MS", "2000"),
         ("ASH_COLD_TTL_MS", "7200000"),
         ("ASH_CREDENTIAL_KEY", ""),
@@ -52,6 +54,7 @@ fn every_setting_has_the_default_of_the_contract() {
         ("ASH_INTERNAL_SECRET", ""),
         ("ASH_MAX_PREWARMED", "16"),
         ("ASH_MAX_SANDBOXES", "1000"),
+        ("ASH_MIN_FREE_MB", "1024"),
         ("ASH_MIN_ISOLATION", "rootless"),
         ("ASH_ORPHAN_TTL_MS", "600000"),
         ("ASH_PERMISSION_MODE", "bypassPermissions"),
@@ -218,8 +221,8 @@ fn an_unknown_variable_is_warned_about_with_the_nearest_name() {
 
 #[test]
 fn a_setting_without_effect_says_so_when_it_is_set() {
-    let config = load(&[("ASH_SNAPSHOT_URL", "s3://bucket/a")]).unwrap();
-    let expected = "ASH_SNAPSHOT_URL has no effect yet: it waits for snapshots";
+    let config = load(&[("ASH_INTERNAL_SECRET", "between us")]).unwrap();
+    let expected = "ASH_INTERNAL_SECRET has no effect yet: it waits for several machines";
     assert_eq!(config.warnings(), [expected]);
     for setting in SETTINGS {
         let says_so = setting.doc().contains("no effect yet");

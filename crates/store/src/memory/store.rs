@@ -68,13 +68,10 @@ impl Store for MemoryStore {
 
     async fn revoke_api_key(&self, tenant: &TenantId, id: ApiKeyId) -> Result<()> {
         let mut tables = self.tables();
-        match tables.keys.get(&id) {
-            Some(key) if key.tenant == *tenant => {
-                tables.keys.remove(&id);
-                Ok(())
-            }
-            Some(_) | None => Err(StoreError::NotFound("API key")),
-        }
+        let found = tables.keys.get(&id).filter(|found| found.tenant == *tenant);
+        found.ok_or(StoreError::NotFound("API key"))?;
+        tables.keys.remove(&id);
+        Ok(())
     }
 
     async fn create_credential(
@@ -121,13 +118,10 @@ impl Store for MemoryStore {
 
     async fn delete_credential(&self, tenant: &TenantId, id: CredentialId) -> Result<()> {
         let mut tables = self.tables();
-        match tables.credentials.get(&id) {
-            Some(found) if found.tenant == *tenant => {
-                tables.credentials.remove(&id);
-                Ok(())
-            }
-            Some(_) | None => Err(StoreError::NotFound("credential")),
-        }
+        let found = tables.credentials.get(&id).filter(|found| found.tenant == *tenant);
+        found.ok_or(StoreError::NotFound("credential"))?;
+        tables.credentials.remove(&id);
+        Ok(())
     }
 
     async fn deploy_agent(&self, new: &NewAgentVersion) -> Result<Agent> {

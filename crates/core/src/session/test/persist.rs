@@ -235,7 +235,7 @@ proptest! {
         world.ask(Ask::End).unwrap();
         for _ in 0..60 {
             world.settle();
-            if world.session.persistence().is_settled() {
+            if world.session.persistence().is_settled() && world.session.is_at_rest() {
                 break;
             }
             world.wait_for_deadline();

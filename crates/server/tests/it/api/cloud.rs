@@ -92,8 +92,8 @@ async fn a_session_whose_disk_is_lost_comes_back_from_the_cloud() {
     assert_eq!((&back["path"], &back["source"]), (&json!("cold"), &json!("cloud")), "{back}");
     assert_eq!(back["workspace"], "restored");
     assert_eq!(back["conversation"]["native"], "intact");
-    let file = spawned.client.get(&format!("/api/sessions/{id}/files/a.txt")).await.ok();
-    assert_eq!(file["content"], "one");
+    let file = spawned.client.get(&format!("/api/sessions/{id}/files/a.txt")).await;
+    assert_eq!(file.body, "one");
     remembers(&spawned.client, &id).await;
     in_cloud(&spawned.client, &id).await;
     let metrics = spawned.client.get("/metrics").await.body;
@@ -175,8 +175,8 @@ async fn a_server_that_is_killed_at_any_put_leaves_nothing_half_and_the_next_one
     lose(spawned.dir.path(), &id);
     let back = post(&spawned.client, &id, "resume").await["resume"].clone();
     assert_eq!(back["source"], "cloud", "{back}");
-    let file = spawned.client.get(&format!("/api/sessions/{id}/files/more")).await.ok();
-    assert_eq!(file["content"], "4\n");
+    let file = spawned.client.get(&format!("/api/sessions/{id}/files/more")).await;
+    assert_eq!(file.body, "4\n");
     remembers(&spawned.client, &id).await;
     spawned.end().await;
 }
@@ -241,9 +241,9 @@ async fn a_session_goes_on_with_a_second_server_that_shares_only_the_bucket() {
     assert_eq!(runs["runs"].as_array().unwrap().len(), 2);
     let back = post(&second.client, &id, "resume").await["resume"].clone();
     assert_eq!((&back["source"], &back["workspace"]), (&json!("cloud"), &json!("restored")));
-    assert_eq!((&back["files"], &back["conversation"]["native"]), (&json!(3), &json!("intact")));
-    let file = second.client.get(&format!("/api/sessions/{id}/files/b.txt")).await.ok();
-    assert_eq!(file["content"], "two");
+    assert_eq!((&back["files"], &back["conversation"]["native"]), (&json!(4), &json!("intact")));
+    let file = second.client.get(&format!("/api/sessions/{id}/files/b.txt")).await;
+    assert_eq!(file.body, "two");
     remembers(&second.client, &id).await;
     in_cloud(&second.client, &id).await;
 
