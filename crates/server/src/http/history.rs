@@ -89,7 +89,7 @@ fn point(snapshot: Option<uuid::Uuid>, turn: Option<u32>) -> Result<Option<Point
 #[into_params(parameter_in = Query)]
 pub(super) struct DiffQuery {
     /// Another snapshot of the session, `empty`, or `current` for the last one. The one before it, if nothing is said.
-    #[param(min_length = 1, max_length = 36, pattern = "^[0-9a-z-]+$")]
+    #[param(pattern = "^(empty|current|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")]
     against: Option<String>,
 }
 
