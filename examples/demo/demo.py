@@ -403,7 +403,7 @@ def main():
         }
         bucket = Path(directory) / "bucket"
         bucket.mkdir()
-        environment.update(HOME=directory, NO_COLOR="1", ASH_SNAPSHOT_URL=f"file://{bucket}")
+        environment.update(HOME=directory, NO_COLOR="1", ASH_MIN_FREE_MB="0", ASH_SNAPSHOT_URL=f"file://{bucket}")
         demo = Demo(programs, Path(directory), environment)
         print("Ash, a demonstration. It takes less than half a minute.")
         try:

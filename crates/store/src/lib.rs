@@ -21,6 +21,7 @@
 mod error;
 pub mod memory;
 mod model;
+mod place;
 pub mod sqlite;
 
 use std::collections::BTreeMap;

@@ -15,6 +15,7 @@ use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use crate::place::{Place, Places};
 use crate::{MAX_ENTRY_BYTES, StoreError};
 
 /// Whom rows belong to.
@@ -217,24 +218,6 @@ pub struct Resting {
     pub sessions: Vec<(Session, Option<Timestamp>)>,
     /// Where to go on; nothing, if there are no more.
     pub next: Option<SessionId>,
-}
-
-/// Where the bytes of a snapshot lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
-    /// On this machine.
-    pub local: bool,
-    /// In the cloud.
-    pub cloud: bool,
-}
-
-/// Where bytes of a snapshot can lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// On this machine.
-    Local,
-    /// In the cloud.
-    Cloud,
 }
 
 /// A snapshot as it is stored.

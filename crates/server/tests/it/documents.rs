@@ -233,6 +233,7 @@ impl Place {
             .env("PATH", path.unwrap())
             .env("HOME", self.dir.path())
             .env("ASH_PORT", self.ports[0].to_string())
+            .env("ASH_MIN_FREE_MB", "0")
             .env("ANTHROPIC_BASE_URL", &self.model)
             .env("ANTHROPIC_API_KEY", "any-will-do")
             .stdin(std::process::Stdio::null())

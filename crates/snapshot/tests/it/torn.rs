@@ -67,8 +67,8 @@ fn what_is_torn_or_missing_comes_back_and_what_is_newer_stays() {
     let expected = [
         ("deep/er/missing", Mending::Written),
         ("deep/er/torn", Mending::Repaired),
-        ("deep/link", Mending::Written),
-        ("linked", Mending::Repaired),
+        ("deep/link", Mending::Repaired),
+        ("linked", Mending::Written),
         ("missing", Mending::Written),
         ("pointer", Mending::Written),
         ("torn", Mending::Repaired),
