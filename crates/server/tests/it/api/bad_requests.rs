@@ -274,6 +274,7 @@ async fn ids_that_are_unknown_are_404_and_what_is_no_id_is_400() {
         let fill = |id: &str, name: &str| {
             let path = route.replace("{id}", id).replace("{name}", name).replace("{run}", UNKNOWN);
             path.replace("{version}", "1")
+                .replace("{snapshot}", UNKNOWN)
                 .replace("{*path}", "CLAUDE.md")
                 .replace("{path}", "CLAUDE.md")
         };
