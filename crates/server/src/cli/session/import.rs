@@ -15,7 +15,7 @@ use crate::cli::output::{Screen, note, print};
 /// Make a session that is in the server's bucket one of the server
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The session: s3://bucket/prefix/<id>, gs://bucket/prefix/<id>, or its id
+    /// The session: s3://bucket/prefix/ID, gs://bucket/prefix/ID, or its id
     #[arg(required_unless_present = "list")]
     from: Option<String>,
     /// Say what is there, and import nothing
