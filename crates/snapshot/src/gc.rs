@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::capture::Progress;
+use crate::chunks::Chunks;
 use crate::content::{Content, Item};
 use crate::error::{Result, SnapshotError};
 use crate::id::Id;
 use crate::objects::Listed;
 use crate::pack::PackedChunk;
-use crate::repository::{Chunks, Repository, pack_name};
+use crate::repository::{Repository, pack_name};
 use crate::snapshot::{Forgotten, Snapshot, SnapshotId};
 use crate::tree::Kind;
 use crate::verify::{ContentKey, Verified, reason};

@@ -371,10 +371,10 @@ fn a_list_that_is_named_as_if_it_were_data_is_followed_all_the_same() {
     });
     repository.gc(crate::Others::AreAway).unwrap();
     let mut read = Vec::new();
-    let mut chunks = crate::repository::Chunks::of(&repository);
+    let mut chunks = crate::chunks::Chunks::of(&repository);
     let each = chunks.each(ChunkKind::Data, list, &mut |part| {
-        if let crate::repository::Part::Bytes(bytes) = part {
-            read.extend_from_slice(bytes);
+        if let crate::chunks::Part::Bytes(bytes) = part {
+            read.extend_from_slice(&bytes);
         }
         Ok(())
     });

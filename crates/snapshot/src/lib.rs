@@ -19,6 +19,7 @@
 
 mod caches;
 mod capture;
+mod chunks;
 mod codec;
 mod content;
 mod cut;

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::chunks::{Chunks, Part};
 use crate::error::Result;
 use crate::id::ChunkKind;
-use crate::repository::{Chunks, Part, Repository};
+use crate::repository::Repository;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::Kind;
 
@@ -61,7 +62,7 @@ fn read(repository: &Repository, snapshot: &Snapshot) -> Result<[Texts; 2]> {
                 let mut text = Vec::new();
                 Chunks::of(repository).each(ChunkKind::Data, *content, &mut |part| {
                     match part {
-                        Part::Bytes(bytes) => text.extend_from_slice(bytes),
+                        Part::Bytes(bytes) => text.extend_from_slice(&bytes),
                         Part::Zeros(size) => text.resize(text.len() + size as usize, 0),
                     }
                     Ok(())

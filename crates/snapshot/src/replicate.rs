@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::capture::Progress;
+use crate::chunks::Chunks;
 use crate::content::{Content, Item};
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::pack::FrameBuilder;
-use crate::repository::{Chunks, Place, Repository};
+use crate::repository::{Place, Repository};
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::Kind;
 use crate::verify::ContentKey;

@@ -6,20 +6,18 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::content::{Content, Item, decode_list};
 use crate::error::{Malformed, Result, SnapshotError};
-use crate::id::{ChunkKind, Id};
+use crate::id::Id;
 use crate::objects::{Listed, Objects, Put, Unfit, probe};
-use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK, Opener};
+use crate::pack::{BEGIN, FOOTER, Footer, FrameIndex, MAX_PACK};
 use crate::time::{Surroundings, Time};
-use crate::tree;
 
 /// What the first object says.
 pub(crate) const FORMAT: &[u8] = b"ash-snapshot 1\n";
 pub(crate) const FORMAT_NAME: &str = "format";
 
 /// The longest encoding of one directory: some million names.
-const MAX_DIRECTORY: u64 = 512 * 1024 * 1024;
+pub(crate) const MAX_DIRECTORY: u64 = 512 * 1024 * 1024;
 
 /// How much of a pack's end is read at once, in the hope that the index is in it.
 const END_BYTES: u64 = 64 * 1024;
@@ -78,16 +76,16 @@ struct Pack {
 
 /// A frame without the list of its chunks, and where it begins.
 #[derive(Clone)]
-struct PlacedFrame {
-    offset: u64,
-    frame: FrameIndex,
+pub(crate) struct PlacedFrame {
+    pub(crate) offset: u64,
+    pub(crate) frame: FrameIndex,
 }
 
 /// Where a chunk is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    pack: u32,
-    frame: u32,
+    pub(crate) pack: u32,
+    pub(crate) frame: u32,
     offset: u32,
     length: u32,
 }
@@ -98,7 +96,7 @@ impl Place {
         (self.pack, self.frame, self.offset)
     }
 
-    fn range(&self) -> std::ops::Range<usize> {
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
         self.offset as usize..self.offset as usize + self.length as usize
     }
 }
@@ -287,7 +285,7 @@ impl Repository {
     }
 
     /// Every place where a chunk is.
-    fn places(&self, id: Id) -> Vec<Place> {
+    pub(crate) fn places(&self, id: Id) -> Vec<Place> {
         let index = self.index();
         let others = index.others.get(&id).into_iter().flatten();
         index.chunks.get(&id).into_iter().chain(others).copied().collect()
@@ -299,7 +297,7 @@ impl Repository {
         SnapshotError::Missing(format!("chunk {id}{}", why.unwrap_or_default()))
     }
 
-    fn frame(&self, place: Place) -> (Id, PlacedFrame) {
+    pub(crate) fn frame(&self, place: Place) -> (Id, PlacedFrame) {
         let index = self.index();
         let pack = &index.packs[place.pack as usize];
         (pack.id, pack.frames[place.frame as usize].clone())
@@ -335,157 +333,4 @@ fn check_again(objects: &dyn Objects) -> Result<()> {
 pub(crate) fn pack_name(id: Id) -> String {
     let hex = id.to_string();
     format!("packs/{}/{hex}", &hex[..2])
-}
-
-/// How many opened frames a reader keeps.
-const KEPT_FRAMES: usize = 8;
-
-/// Reads chunks, and remembers the frames it opened last. Each thread has its own.
-pub(crate) struct Chunks<'a> {
-    repository: &'a Repository,
-    kept: Vec<(FrameKey, Arc<Vec<u8>>)>,
-    opener: Opener,
-}
-
-/// A pack and a frame of it.
-type FrameKey = (u32, u32);
-
-impl<'a> Chunks<'a> {
-    pub(crate) fn of(repository: &'a Repository) -> Self {
-        Self { repository, kept: Vec::new(), opener: Opener::default() }
-    }
-
-    /// Calls `read` with the bytes of a chunk, which are what its id says.
-    pub(crate) fn with<T>(
-        &mut self,
-        kind: ChunkKind,
-        id: Id,
-        read: impl FnOnce(&[u8]) -> T,
-    ) -> Result<T> {
-        let place = self.repository.place(id).ok_or_else(|| self.repository.missing(id))?;
-        let (frame, place) = match self.checked(kind, id, place) {
-            Ok(frame) => (frame, place),
-            // What is damaged here may be whole in another pack.
-            Err(mut error) => {
-                let mut others = self.repository.places(id).into_iter().skip(1);
-                loop {
-                    let Some(other) = others.next() else { return Err(error) };
-                    match self.checked(kind, id, other) {
-                        Ok(frame) => break (frame, other),
-                        // What may be read later is not lost.
-                        Err(busy) if busy.is_transient() => error = busy,
-                        Err(_) => {}
-                    }
-                }
-            }
-        };
-        Ok(read(&frame[place.range()]))
-    }
-
-    /// The frame of a chunk, which is there what its id says.
-    fn checked(&mut self, kind: ChunkKind, id: Id, place: Place) -> Result<Arc<Vec<u8>>> {
-        let frame = self.open(place)?;
-        if Id::of_chunk(kind, &frame[place.range()]) == id {
-            return Ok(frame);
-        }
-        let wrong = Malformed("its bytes are not those that its name is made of");
-        Err(SnapshotError::damaged(format!("chunk {id}"))(wrong))
-    }
-
-    fn open(&mut self, place: Place) -> Result<Arc<Vec<u8>>> {
-        let key = (place.pack, place.frame);
-        if let Some(at) = self.kept.iter().position(|(kept, _)| *kept == key) {
-            let found = self.kept.remove(at);
-            self.kept.push(found);
-        } else {
-            let (pack, PlacedFrame { offset, frame }) = self.repository.frame(place);
-            let name = pack_name(pack);
-            let objects = self.repository.objects();
-            let opener = &mut self.opener;
-            let opened = self.repository.believed(&name, || {
-                let stored = objects.get_range(&name, offset, u64::from(frame.stored));
-                let stored = stored.map_err(SnapshotError::store("read", &name))?;
-                opener.open(&frame, stored).map_err(SnapshotError::damaged(&name))
-            })?;
-            if self.kept.len() >= KEPT_FRAMES {
-                self.kept.remove(0);
-            }
-            self.kept.push((key, Arc::new(opened)));
-        }
-        let (_, frame) = self.kept.last().expect("one was just put there");
-        Ok(Arc::clone(frame))
-    }
-
-    /// The list that a content of some depth names.
-    pub(crate) fn list(&mut self, content: Content) -> Result<Vec<Item>> {
-        let decoded =
-            self.with(ChunkKind::List, content.id, |bytes| decode_list(bytes, content))?;
-        decoded.map_err(SnapshotError::damaged(format!("list {}", content.id)))
-    }
-
-    /// Calls `part` with every part of a content, in order: zeros, or the bytes of one chunk.
-    pub(crate) fn each(
-        &mut self,
-        kind: ChunkKind,
-        content: Content,
-        part: &mut dyn FnMut(Part<'_>) -> Result<()>,
-    ) -> Result<()> {
-        if content.size == 0 {
-            return Ok(());
-        }
-        if content.depth > 0 {
-            for item in self.list(content)? {
-                match item {
-                    Item::Zeros(size) => part(Part::Zeros(size))?,
-                    Item::Bytes(below) => self.each(kind, below, part)?,
-                }
-            }
-            return Ok(());
-        }
-        self.with(kind, content.id, |bytes| {
-            if bytes.len() as u64 != content.size {
-                let wrong = Malformed("it is not as long as it should be");
-                return Err(SnapshotError::damaged(format!("chunk {}", content.id))(wrong));
-            }
-            part(Part::Bytes(bytes))
-        })?
-    }
-
-    /// The entries of a directory, of which there may be at most `most`.
-    pub(crate) fn directory(&mut self, content: Content, most: u64) -> Result<Vec<tree::Entry>> {
-        let encoded = self.whole(ChunkKind::Tree, content, MAX_DIRECTORY)?;
-        let limit = usize::try_from(most).unwrap_or(usize::MAX);
-        match tree::decode(&encoded, limit) {
-            Ok(Some(entries)) => Ok(entries),
-            Ok(None) => Err(SnapshotError::TooMuch { what: "names", most }),
-            Err(wrong) => Err(SnapshotError::damaged(format!("directory {}", content.id))(wrong)),
-        }
-    }
-
-    /// All bytes of a content, which may be at most `most`.
-    fn whole(&mut self, kind: ChunkKind, content: Content, most: u64) -> Result<Vec<u8>> {
-        if content.size > most {
-            return Err(SnapshotError::TooMuch { what: "bytes in one directory", most });
-        }
-        let mut whole = Vec::new();
-        self.each(kind, content, &mut |part| match part {
-            Part::Zeros(_) => {
-                let wrong = Malformed("a directory has a run of zeros");
-                Err(SnapshotError::damaged(format!("directory {}", content.id))(wrong))
-            }
-            Part::Bytes(bytes) => {
-                whole.extend_from_slice(bytes);
-                Ok(())
-            }
-        })?;
-        Ok(whole)
-    }
-}
-
-/// A part of a content.
-pub(crate) enum Part<'a> {
-    /// So many zero bytes.
-    Zeros(u64),
-    /// These.
-    Bytes(&'a [u8]),
 }

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 
 use crate::capture::Progress;
+use crate::chunks::Chunks;
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::gc::{Collected, Weighed};
 use crate::id::Id;
 use crate::pack::FrameBuilder;
-use crate::repository::{Chunks, Repository, pack_name};
+use crate::repository::{Repository, pack_name};
 use crate::writer::Writer;
 
 /// A pack is written anew if less than so many hundredths of its bytes are needed.

@@ -2,10 +2,11 @@
 
 use std::cmp::Ordering;
 
+use crate::chunks::{Chunks, Part};
 use crate::content::Content;
 use crate::error::{Result, SnapshotError};
 use crate::id::ChunkKind;
-use crate::repository::{Chunks, Part, Repository};
+use crate::repository::Repository;
 use crate::snapshot::Tree;
 use crate::tree::{Entry, Kind};
 
@@ -115,7 +116,7 @@ impl Repository {
                     let size = usize::try_from(size.min(most)).unwrap_or_default();
                     bytes.resize(bytes.len() + size, 0);
                 }
-                Part::Bytes(more) => bytes.extend_from_slice(more),
+                Part::Bytes(more) => bytes.extend_from_slice(&more),
             }
             Ok(())
         })?;

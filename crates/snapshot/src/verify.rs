@@ -6,12 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::capture::Progress;
+use crate::chunks::Chunks;
 use crate::content::{Content, Item};
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
 use crate::objects::{Listed, Objects};
 use crate::pack::{BEGIN, Opener, PackedChunk};
-use crate::repository::{Chunks, FORMAT, FORMAT_NAME, Repository, pack_name};
+use crate::repository::{FORMAT, FORMAT_NAME, Repository, pack_name};
 use crate::show::join;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::Kind;

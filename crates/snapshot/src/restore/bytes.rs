@@ -13,12 +13,13 @@ use rustix::io::Errno;
 use super::in_place::{InPlace, Newer, Target, Trust};
 use super::plan::Meta;
 use crate::capture::{Progress, path_of};
+use crate::chunks::Chunks;
 use crate::content::{Content, Item, MAX_CHUNK};
 use crate::cut;
 use crate::error::{Result, SnapshotError};
 use crate::file::{self, Opened};
 use crate::id::{ChunkKind, Id};
-use crate::repository::{Chunks, Repository};
+use crate::repository::Repository;
 use crate::scan::{is_gone, open_below};
 use crate::state::Stamp;
 

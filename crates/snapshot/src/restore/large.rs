@@ -9,11 +9,11 @@ use rustix::fs::ftruncate;
 
 use super::make::{HOLE, Making};
 use super::plan::ToMake;
+use crate::chunks::{Chunks, Part, Slice};
 use crate::content::{Content, Item};
 use crate::cut;
 use crate::error::Result;
 use crate::id::ChunkKind;
-use crate::repository::{Chunks, Part};
 use crate::writer;
 
 /// How many segments a thread takes at a time: their frames are opened once.
@@ -22,8 +22,9 @@ const RUN: usize = 8;
 /// How many segments are known at a time: those of some gigabytes.
 const KNOWN: usize = 4096;
 
-/// How many bytes are written at once, about.
+/// How many bytes are written at once, about; and of how many in frames at most, about.
 const AT_ONCE: usize = 1024 * 1024;
+const MAX_KEPT: usize = 4 * 1024 * 1024;
 
 /// Whether something is written by several threads.
 pub(super) fn is_large(content: Content) -> bool {
@@ -79,13 +80,12 @@ impl Making<'_> {
         let pen = Pen::of(made);
         let work = || -> Result<()> {
             let mut chunks = Chunks::of(self.repository);
-            let mut buffer = Vec::with_capacity(2 * AT_ONCE);
             loop {
                 let from = next.fetch_add(RUN, Ordering::Relaxed);
                 let to = segments.len().min(from.saturating_add(RUN));
                 let Some(run) = segments.get(from..to) else { return Ok(()) };
                 for &(at, content) in run {
-                    self.segment(file, &pen, at, content, &mut chunks, &mut buffer)?;
+                    self.segment(file, &pen, at, content, &mut chunks)?;
                     tell(content.size)?;
                 }
             }
@@ -110,48 +110,99 @@ impl Making<'_> {
         &self,
         file: &ToMake,
         pen: &Pen<'_>,
-        mut at: u64,
+        at: u64,
         content: Content,
         chunks: &mut Chunks<'_>,
-        buffer: &mut Vec<u8>,
     ) -> Result<()> {
         let failed = self.failed("write", &file.path);
-        buffer.clear();
-        let mut write = |buffer: &mut Vec<u8>, beside: u64| -> Result<()> {
-            let written = buffer.len() as u64;
-            pen.write(at, buffer).map_err(&failed)?;
-            at += written + beside;
-            Ok(())
-        };
-        // Zeros after what is in the buffer: written only where they are too few for a hole.
-        let mut zeros = 0;
-        chunks.each(ChunkKind::Data, content, &mut |part| match part {
-            Part::Bytes(bytes) if cut::is_zero(bytes) => {
-                zeros += bytes.len();
-                Ok(())
+        let mut batch = Batch::at(at);
+        chunks.each(ChunkKind::Data, content, &mut |part| {
+            match part {
+                Part::Zeros(size) => batch.skip(size),
+                Part::Bytes(bytes) if cut::is_zero(&bytes) => batch.add_zeros(bytes),
+                Part::Bytes(bytes) => batch.add(bytes),
             }
-            Part::Bytes(bytes) => {
-                if zeros >= HOLE {
-                    write(buffer, zeros as u64)?;
-                } else {
-                    buffer.resize(buffer.len() + zeros, 0);
-                }
-                zeros = 0;
-                buffer.extend_from_slice(bytes);
-                if buffer.len() < AT_ONCE { Ok(()) } else { write(buffer, 0) }
-            }
-            // What is not written is zero.
-            Part::Zeros(size) => {
-                let size = size + std::mem::take(&mut zeros) as u64;
-                write(buffer, size)
-            }
+            if batch.is_full() { pen.write(batch.take()).map_err(&failed) } else { Ok(()) }
         })?;
         // The file is as long as it should be already.
-        write(buffer, zeros as u64)
+        pen.write(batch.take()).map_err(&failed)
     }
 }
 
-/// How many buffers may wait for whoever writes.
+/// Bytes that are written at once, each with where in the file. They are not copied: their frames are kept until
+/// they are written.
+#[derive(Default)]
+struct Batch {
+    /// Where what is added next belongs.
+    end: u64,
+    slices: Vec<(u64, Slice)>,
+    /// Zeros before that, with how many they are: written only where they are too few for a hole.
+    zeros: (Vec<Slice>, usize),
+    /// How many bytes are to be written, and how many are kept for them.
+    bytes: usize,
+    kept: usize,
+}
+
+impl Batch {
+    fn at(end: u64) -> Self {
+        Self { end, ..Self::default() }
+    }
+
+    /// What is not written is zero.
+    fn skip(&mut self, size: u64) {
+        let (_, zeros) = std::mem::take(&mut self.zeros);
+        self.end += zeros as u64 + size;
+    }
+
+    fn add_zeros(&mut self, zeros: Slice) {
+        self.zeros.1 += zeros.len();
+        // More of them are a hole, whatever follows.
+        if self.zeros.1 < HOLE {
+            self.zeros.0.push(zeros);
+        }
+    }
+
+    fn add(&mut self, slice: Slice) {
+        if self.zeros.1 >= HOLE {
+            self.skip(0);
+        }
+        let (zeros, _) = std::mem::take(&mut self.zeros);
+        zeros.into_iter().for_each(|zeros| self.push(zeros));
+        self.push(slice);
+    }
+
+    fn push(&mut self, slice: Slice) {
+        let (at, length) = (self.end, slice.len());
+        self.end += length as u64;
+        self.bytes += length;
+        let slice = match self.slices.last_mut() {
+            Some((begin, last)) if *begin + last.len() as u64 == at => last.join(slice),
+            Some(_) | None => Some(slice),
+        };
+        let Some(slice) = slice else { return };
+        if !self.slices.iter().any(|(_, other)| other.is_of(&slice)) {
+            self.kept += slice.kept_bytes();
+        }
+        self.slices.push((at, slice));
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= AT_ONCE || self.kept >= MAX_KEPT
+    }
+
+    /// What is there; what is added next begins anew.
+    fn take(&mut self) -> Self {
+        let next =
+            Self { end: self.end, zeros: std::mem::take(&mut self.zeros), ..Self::default() };
+        std::mem::replace(self, next)
+    }
+
+    fn write(&self, file: &File) -> std::io::Result<()> {
+        self.slices.iter().try_for_each(|(at, slice)| file.write_all_at(slice, *at))
+    }
+}
+
+/// How many batches may wait for whoever writes.
 const MAY_WAIT: usize = 6;
 
 /// Writes to one file for several threads. A file is written by one at a time, and the system lets the others
@@ -165,8 +216,7 @@ struct Pen<'a> {
 #[derive(Default)]
 struct Desk {
     is_writing: bool,
-    waiting: Vec<(u64, Vec<u8>)>,
-    empty: Vec<Vec<u8>>,
+    waiting: Vec<Batch>,
 }
 
 impl<'a> Pen<'a> {
@@ -178,26 +228,24 @@ impl<'a> Pen<'a> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes bytes, or has them written. The buffer is empty then.
-    fn write(&self, at: u64, buffer: &mut Vec<u8>) -> std::io::Result<()> {
+    /// Writes bytes, or has them written.
+    fn write(&self, batch: Batch) -> std::io::Result<()> {
         let mut desk = self.desk();
         while desk.is_writing && desk.waiting.len() >= MAY_WAIT {
             desk = self.less.wait(desk).unwrap_or_else(PoisonError::into_inner);
         }
-        let empty = desk.empty.pop().unwrap_or_else(|| Vec::with_capacity(2 * AT_ONCE));
-        desk.waiting.push((at, std::mem::replace(buffer, empty)));
+        desk.waiting.push(batch);
         if desk.is_writing {
             return Ok(());
         }
         desk.is_writing = true;
         let mut written = Ok(());
-        while let Some((at, mut bytes)) = desk.waiting.pop() {
+        while let Some(batch) = desk.waiting.pop() {
             drop(desk);
             // After a failure they are only cleared away: nobody may wait for ever.
-            written = written.and_then(|()| self.file.write_all_at(&bytes, at));
-            bytes.clear();
+            written = written.and_then(|()| batch.write(self.file));
+            drop(batch);
             desk = self.desk();
-            desk.empty.push(bytes);
             self.less.notify_one();
         }
         desk.is_writing = false;
@@ -219,12 +267,11 @@ mod test {
             for thread in 0..THREADS {
                 let failed = &failed;
                 scope.spawn(move || {
-                    let mut buffer = Vec::new();
                     for number in (thread..THREADS * EACH).step_by(THREADS) {
-                        buffer.resize(1000, u8::try_from(number % 251).expect("it is small"));
-                        let written = pen.write(number as u64 * 1000, &mut buffer);
-                        assert!(buffer.is_empty(), "what is left would be written again");
-                        failed.lock().unwrap().push(written);
+                        let bytes = vec![u8::try_from(number % 251).expect("it is small"); 1000];
+                        let mut batch = Batch::at(number as u64 * 1000);
+                        batch.add(Slice::of(bytes));
+                        failed.lock().unwrap().push(pen.write(batch));
                     }
                 });
             }

@@ -9,9 +9,10 @@ use rustix::io::Errno;
 
 use super::make::{Making, leads_to_nothing, split};
 use super::plan::{Meta, Plan, ToMake};
+use crate::chunks::Chunks;
 use crate::content::Content;
 use crate::error::Result;
-use crate::repository::{Chunks, Repository};
+use crate::repository::Repository;
 use crate::scan::open_below;
 use crate::snapshot::Tree;
 use crate::tree::{Entry, Kind};

@@ -20,11 +20,12 @@ use super::large::is_large;
 use super::plan::{Meta, Plan, ToMake};
 use super::{Damaged, Restore, Restored};
 use crate::capture::{Progress, path_of};
+use crate::chunks::{Chunks, Part};
 use crate::content::Content;
 use crate::cut;
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::ChunkKind;
-use crate::repository::{Chunks, Part, Repository};
+use crate::repository::Repository;
 use crate::scan::open_below;
 use crate::tree::{Entry, Kind, Modified};
 
@@ -361,7 +362,7 @@ impl<'a> Making<'a> {
         chunks.each(ChunkKind::Data, file.content, &mut |part| {
             match sparse(part) {
                 Part::Bytes(bytes) => {
-                    made.write_all(bytes).map_err(&failed)?;
+                    made.write_all(&bytes).map_err(&failed)?;
                     at += bytes.len() as u64;
                 }
                 Part::Zeros(size) => {
@@ -417,9 +418,9 @@ pub(super) fn leads_to_nothing() -> SnapshotError {
 }
 
 /// A part of a file, as it is written: a chunk of zeros that is long enough to be worth a hole is not.
-fn sparse(part: Part<'_>) -> Part<'_> {
+fn sparse(part: Part) -> Part {
     match part {
-        Part::Bytes(bytes) if bytes.len() >= HOLE && cut::is_zero(bytes) => {
+        Part::Bytes(bytes) if bytes.len() >= HOLE && cut::is_zero(&bytes) => {
             Part::Zeros(bytes.len() as u64)
         }
         Part::Bytes(_) | Part::Zeros(_) => part,

@@ -6,9 +6,10 @@ use rustix::fs::fstatvfs;
 
 use super::make::Making;
 use super::plan::ToMake;
+use crate::chunks::Chunks;
 use crate::content::{Content, Item};
 use crate::error::{Result, SnapshotError};
-use crate::repository::{Chunks, Repository};
+use crate::repository::Repository;
 use crate::verify::ContentKey;
 
 impl Making<'_> {
