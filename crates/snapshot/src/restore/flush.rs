@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::fs::syncfs;
 
 /// How many bytes are written until it is worth while.
-const WORTH_WHILE: u64 = 64 * 1024 * 1024;
+const WORTH_WHILE: u64 = 16 * 1024 * 1024;
 
 /// How much is written and not durable.
 #[derive(Default)]
