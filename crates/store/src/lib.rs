@@ -54,6 +54,9 @@ pub const MAX_ENTRY_BYTES: usize = 16 * 1024 * 1024;
 /// How many bytes of entries are read at once, about: a page ends with the entry that reaches it.
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
+/// How many entries of a log are removed at once when its session is purged: others write too.
+pub const PURGED_AT_ONCE: u32 = 1_000;
+
 /// What the product has to remember. Every method is one atomic, durable operation.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -121,6 +124,9 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Agent>;
     /// The latest version of each of a tenant's agents, by name.
     async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>>;
+    /// What agents of all tenants consist of: every version that can be used, and of deleted agents those that a
+    /// session was made with.
+    async fn used_definitions(&self) -> Result<Vec<Json>>;
     /// Deletes an agent and hides its sessions from every list and look-up. Returns those that
     /// have not ended: the caller ends them, or whoever finds them abandoned.
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>>;
@@ -279,9 +285,14 @@ pub trait Store: Send + Sync + 'static {
         due_at: Option<Timestamp>,
     ) -> Result<()>;
     /// Removes all that is remembered of a session that has ended: its log, runs, snapshots, settings, and itself;
-    /// and its agent, if that was deleted and has no other session. `outbox` is written in the same step.
+    /// and its agent, if that was deleted and has no other session. `outbox` is written in the same step. Nothing of
+    /// the session is found afterwards. A log of more than [`PURGED_AT_ONCE`] entries is left to
+    /// [`purge_logs`](Self::purge_logs); until then the id is not free.
     async fn purge_session(&self, id: SessionId, fence: Fence, outbox: &[OutboxItem])
     -> Result<()>;
+    /// Removes up to [`PURGED_AT_ONCE`] entries of a session that was purged, and with the last one what is left of it
+    /// and of its agent. Says whether there was anything to remove.
+    async fn purge_logs(&self) -> Result<bool>;
 
     // --- Receipts and outbox ----------------------------------------------------------------
 
@@ -299,6 +310,9 @@ pub trait Store: Send + Sync + 'static {
         leased_until: Timestamp,
         limit: u32,
     ) -> Result<Vec<OutboxTask>>;
+    /// Makes every task of a topic ready that was taken or put back before: whoever took it is gone, or what it waited
+    /// for is there. Returns how many.
+    async fn release_outbox(&self, topic: &str, now: Timestamp) -> Result<u64>;
     /// Removes a task that is done. Only the latest attempt may: otherwise `NotFound`.
     async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()>;
     /// Puts a task back until `ready_at`. Only the latest attempt may: otherwise `NotFound`.

@@ -140,6 +140,7 @@ through_the_line! {
     fn configure_agent(tenant: &TenantId, name: &AgentName, settings: &Json, at: Timestamp)
         -> Agent;
     fn agents(tenant: &TenantId) -> Vec<Agent>;
+    fn used_definitions() -> Vec<Json>;
     fn delete_agent(tenant: &TenantId, name: &AgentName) -> Vec<SessionId>;
     fn next_owner() -> Owner;
     fn create_session(session: &NewSession) -> Fence;
@@ -183,10 +184,12 @@ through_the_line! {
         due_at: Option<Timestamp>
     ) -> ();
     fn purge_session(id: SessionId, fence: Fence, outbox: &[OutboxItem]) -> ();
+    fn purge_logs() -> bool;
     fn receipt(key: &ReceiptKey) -> Option<Receipt>;
     fn purge_receipts(before: Timestamp) -> u64;
     fn claim_outbox(topic: &str, now: Timestamp, leased_until: Timestamp, limit: u32)
         -> Vec<OutboxTask>;
+    fn release_outbox(topic: &str, now: Timestamp) -> u64;
     fn finish_outbox(id: OutboxId, attempt: u32) -> ();
     fn retry_outbox(id: OutboxId, attempt: u32, ready_at: Timestamp) -> ();
 }

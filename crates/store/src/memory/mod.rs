@@ -7,6 +7,7 @@ mod agents;
 mod cloud;
 mod commit;
 mod create;
+mod outbox;
 mod purge;
 mod snapshots;
 mod store;
@@ -45,6 +46,8 @@ struct Tables {
     /// What agents are set to, and since when.
     configured: BTreeMap<AgentId, (Json, Timestamp)>,
     sessions: BTreeMap<SessionId, Row>,
+    /// Sessions that are gone, but for the rest of a long log.
+    purged: BTreeMap<SessionId, (AgentId, Vec<LogEntry>)>,
     receipts: BTreeMap<ReceiptKey, Receipt>,
     outbox: BTreeMap<OutboxId, OutboxRow>,
     last_owner: Owner,

@@ -14,7 +14,7 @@ use ash_core::session::{LogEntry, Sandbox, Session, Status};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
-use super::{MemoryStore, OutboxRow, stored};
+use super::{MemoryStore, stored};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
     NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
@@ -161,6 +161,10 @@ impl Store for MemoryStore {
 
     async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>> {
         Ok(self.tables().agents_of(tenant))
+    }
+
+    async fn used_definitions(&self) -> Result<Vec<Json>> {
+        Ok(self.tables().used_definitions())
     }
 
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>> {
@@ -439,13 +443,12 @@ impl Store for MemoryStore {
         self.tables().redate(id, expected, recorded, due_at)
     }
 
-    async fn purge_session(
-        &self,
-        id: SessionId,
-        fence: Fence,
-        outbox: &[OutboxItem],
-    ) -> Result<()> {
-        self.tables().purge(id, fence, outbox)
+    async fn purge_session(&self, id: SessionId, of: Fence, then: &[OutboxItem]) -> Result<()> {
+        self.tables().purge(id, of, then)
+    }
+
+    async fn purge_logs(&self) -> Result<bool> {
+        Ok(self.tables().purge_logs())
     }
 
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {
@@ -466,20 +469,11 @@ impl Store for MemoryStore {
         leased_until: Timestamp,
         limit: u32,
     ) -> Result<Vec<OutboxTask>> {
-        let mut tables = self.tables();
-        let ready = tables
-            .outbox
-            .values_mut()
-            .filter(|row| row.item.topic == topic && row.available_at <= now);
-        let mut ready: Vec<_> = ready.collect();
-        ready.sort_unstable_by_key(|row| (row.available_at, row.item.id));
-        ready.truncate(limit as usize);
-        let take = |row: &mut OutboxRow| {
-            row.attempt += 1;
-            row.available_at = leased_until;
-            OutboxTask { item: row.item.clone(), attempt: row.attempt }
-        };
-        Ok(ready.into_iter().map(take).collect())
+        Ok(self.tables().claim_outbox(topic, now, leased_until, limit))
+    }
+
+    async fn release_outbox(&self, topic: &str, now: Timestamp) -> Result<u64> {
+        Ok(self.tables().release_outbox(topic, now))
     }
 
     async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()> {

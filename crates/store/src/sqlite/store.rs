@@ -149,6 +149,11 @@ impl Store for SqliteStore {
         self.readers.perform(theirs).await
     }
 
+    async fn used_definitions(&self) -> Result<Vec<Json>> {
+        let used = |db: &_| read::list(db, sql::USED_DEFINITIONS, [], rows::definition);
+        self.readers.perform(used).await
+    }
+
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>> {
         let (tenant, name) = (tenant.clone(), name.clone());
         let delete = move |db: &_| write::delete_agent(db, &tenant, &name);
@@ -397,6 +402,10 @@ impl Store for SqliteStore {
         self.writer.change(Touched::Session(id), purge).await
     }
 
+    async fn purge_logs(&self) -> Result<bool> {
+        self.writer.perform(purge::purge_logs).await
+    }
+
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {
         let key = key.clone();
         self.readers.look_up(move |db| read::receipt(db, &key)).await
@@ -416,6 +425,11 @@ impl Store for SqliteStore {
         let topic = topic.to_owned();
         let claim = move |db: &_| write::claim_outbox(db, &topic, now, leased_until, limit);
         self.writer.perform(claim).await
+    }
+
+    async fn release_outbox(&self, topic: &str, now: Timestamp) -> Result<u64> {
+        let topic = topic.to_owned();
+        self.writer.perform(move |db| write::release_outbox(db, &topic, now)).await
     }
 
     async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()> {

@@ -128,7 +128,7 @@ pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fe
 }
 
 pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fence> {
-    let ImportDraft { session, inherited, runs, snapshots } = draft;
+    let ImportDraft { session, inherited, runs, snapshots, outbox } = draft;
     let id = session.record.id.to_string();
     if let Some(Inherited { session: of, through }) = inherited {
         let values = params![of.to_string(), session.record.tenant.as_str()];
@@ -150,6 +150,7 @@ pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fen
         change_run(db, &id, change)?;
     }
     keep_snapshots(db, &id, snapshots)?;
+    outbox.iter().try_for_each(|item| add_to_outbox(db, item))?;
     Ok(fence)
 }
 
@@ -374,6 +375,12 @@ pub(super) fn claim_outbox(
         lease.execute(params![task.item.id.to_string(), leased_until.as_millis()])?;
     }
     Ok(tasks)
+}
+
+pub(super) fn release_outbox(db: &Connection, topic: &str, now: Timestamp) -> Result<u64> {
+    let released =
+        db.prepare_cached(sql::RELEASE_OUTBOX)?.execute(params![topic, now.as_millis()])?;
+    Ok(released as u64)
 }
 
 pub(super) fn finish_outbox(db: &Connection, id: OutboxId, attempt: u32) -> Result<()> {

@@ -13,7 +13,7 @@ use ash_store::{
 };
 
 use crate::support::{
-    Conversation, add_them, at, deploy, receipt, refusal, run_id, session_id, them, us,
+    Conversation, add_them, at, deploy, receipt, refusal, run_id, session_id, task, them, us,
 };
 
 const EVERYTHING: u32 = 1_000;
@@ -88,7 +88,7 @@ async fn draft(store: &dyn Store, number: i64, cut: Seq) -> (ImportedSession, Ve
     };
     let inherited = Some(Inherited { session: session_id(10), through: cut });
     let runs = decision.runs;
-    (ImportedSession { new, inherited, runs, snapshots: vec![kept] }, log)
+    (ImportedSession { new, inherited, runs, snapshots: vec![kept], outbox: Vec::new() }, log)
 }
 
 pub(super) async fn a_session_can_begin_with_the_history_of_another(store: &dyn Store) {
@@ -222,4 +222,16 @@ pub(super) async fn an_import_can_leave_a_receipt(store: &dyn Store) {
     assert_eq!(refusal(store.import_session(&again).await), r#"Exists("receipt")"#);
     let look_up = store.session(&us(), session_id(30)).await;
     assert_eq!(refusal(look_up), r#"NotFound("session")"#);
+}
+
+pub(super) async fn what_follows_an_import_is_written_with_it(store: &dyn Store) {
+    let (_, cut) = parent(store).await;
+    for (number, outcome) in [(30, true), (40, false)] {
+        let (mut imported, _) = draft(store, number, cut).await;
+        imported.outbox = vec![task(1, "cloud", 0)];
+        let done = store.import_session(&imported).await;
+        assert_eq!(done.is_ok(), outcome, "a task is there once");
+        assert_eq!(store.session(&us(), session_id(number)).await.is_ok(), outcome);
+    }
+    assert_eq!(store.claim_outbox("cloud", at(1), at(2), 9).await.unwrap().len(), 1);
 }

@@ -86,6 +86,20 @@ pub(super) async fn a_task_whose_lease_passed_is_taken_again(store: &dyn Store) 
     assert_eq!(again, [OutboxTask { item: task(1, "upload", 100), attempt: 2 }]);
 }
 
+pub(super) async fn what_was_taken_or_put_back_can_be_made_ready(store: &dyn Store) {
+    let tasks = vec![task(1, "upload", 100), task(2, "upload", 900), task(3, "other", 100)];
+    with_tasks(store, tasks).await;
+    store.claim_outbox("upload", at(100), at(500), 9).await.unwrap();
+    store.claim_outbox("other", at(100), at(500), 9).await.unwrap();
+    assert_eq!(store.release_outbox("upload", at(200)).await.unwrap(), 1);
+    let again = store.claim_outbox("upload", at(200), at(500), 9).await.unwrap();
+    assert_eq!(again, [OutboxTask { item: task(1, "upload", 100), attempt: 2 }], "not before time");
+    assert_eq!(store.claim_outbox("other", at(200), at(500), 9).await.unwrap(), []);
+    store.retry_outbox(outbox_id(1), 2, at(800)).await.unwrap();
+    assert_eq!(store.release_outbox("upload", at(300)).await.unwrap(), 1);
+    assert_eq!(store.claim_outbox("upload", at(300), at(500), 9).await.unwrap().len(), 1);
+}
+
 pub(super) async fn only_the_latest_attempt_finishes_a_task(store: &dyn Store) {
     with_tasks(store, vec![task(1, "upload", 100)]).await;
     let missing = r#"NotFound("outbox task")"#;
