@@ -139,6 +139,7 @@ impl Engine {
             places: Places::new(most),
             cloud,
             housekeeping: Housekeeping::default(),
+            rests: Arc::default(),
         });
         let engine = Self {
             registry: Registry::new(Arc::clone(&shared)),

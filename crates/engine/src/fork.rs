@@ -16,6 +16,7 @@ use ash_store::{
     ImportedSession, Inherited, NewSession, RunRecord, SessionRecord, StoreError, StoredSession,
 };
 
+use crate::cloud;
 use crate::engine::{Created, Engine, Idempotency};
 use crate::error::EngineError;
 
@@ -77,6 +78,7 @@ impl Engine {
             Some(idempotency) => Some(self.receipt(idempotency, &Created { session: id })?),
             None => None,
         };
+        let outbox = cloud::to_make_known(&self.shared, id, session.persistence().last());
         let imported = ImportedSession {
             new: NewSession {
                 record,
@@ -89,9 +91,15 @@ impl Engine {
             inherited: Some(Inherited { session: parent, through }),
             runs: decision.runs,
             snapshots,
+            outbox,
         };
         match store.import_session(&imported).await {
-            Ok(_) => Ok(store.session(tenant, id).await?),
+            Ok(_) => {
+                if let Some(cloud) = self.cloud() {
+                    cloud.tell();
+                }
+                Ok(store.session(tenant, id).await?)
+            }
             // The same request was carried out between our look and our write.
             Err(StoreError::Exists("receipt")) => match self.earlier(idempotency.as_ref()).await? {
                 Some(Created { session }) => Ok(store.session(tenant, session).await?),

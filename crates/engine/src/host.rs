@@ -15,6 +15,7 @@
 //! 5. A run that is interrupted before it is delivered may begin and end at once, but is never
 //!    ignored once it is delivered.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -339,6 +340,17 @@ pub trait SandboxHost: Send + Sync + 'static {
     ) -> Result<Collected, HostError> {
         let _nothing_is_kept = (tenant, unneeded, before);
         Ok(Collected::default())
+    }
+
+    /// Removes directories of agents but those with these digests, and those that were deployed after a time. Says
+    /// how many.
+    async fn collect_agents(
+        &self,
+        used: BTreeSet<String>,
+        before: Timestamp,
+    ) -> Result<u64, HostError> {
+        let _nothing_is_kept = (used, before);
+        Ok(0)
     }
 
     /// How much room there is on the disk; nothing, if nobody knows.

@@ -28,8 +28,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many rows are read at once, and how many snapshots are asked about.
 const PAGE: u32 = 1_000;
 
-/// How often a session whose files leave is looked at, and for how long.
-const LOOK: Duration = Duration::from_millis(20);
+/// For how long a session whose files leave is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What goes on in the background.
@@ -37,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Housekeeping {
     is_busy: AtomicBool,
     collected_at: Mutex<BTreeMap<TenantId, Timestamp>>,
+    /// When it was last looked for what is not of one tenant.
+    looked_at: Mutex<Option<Timestamp>>,
     /// Whether there is less room than there should be, and nothing more can be removed.
     is_short: AtomicBool,
 }
@@ -93,7 +94,21 @@ impl Engine {
             };
             if is_due {
                 self.collect(&tenant.id, UNKNOWN_FOR).await?;
+                self.collect_in_cloud_if_due(&tenant.id, UNKNOWN_FOR).await?;
             }
+        }
+        let is_due = {
+            let looked = &self.shared.housekeeping.looked_at;
+            let mut looked = looked.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_due = looked.get_or_insert(now).plus(COLLECT_EVERY) <= now;
+            if is_due {
+                *looked = Some(now);
+            }
+            is_due
+        };
+        if is_due {
+            self.collect_agents(UNKNOWN_FOR).await?;
+            self.leave_old_snapshots_to_cloud().await?;
         }
         Ok(())
     }
@@ -157,7 +172,12 @@ impl Engine {
         tracing::warn!(
             "there is little room on the disk: files that snapshots have too are removed"
         );
-        if !self.remove_stored().await? && !self.give_up_frozen_ones().await? {
+        let has_room = self.remove_stored().await?;
+        if !has_room {
+            // Their bytes go in a day or two: until then it does not help.
+            self.leave_snapshots_to_cloud().await?;
+        }
+        if !has_room && !self.give_up_frozen_ones().await? {
             let was_short = self.shared.housekeeping.is_short.swap(true, Ordering::AcqRel);
             if !was_short {
                 tracing::error!(
@@ -210,6 +230,9 @@ impl Engine {
             }
             self.shared.counts.evicted();
             self.at_rest(session).await;
+            if let Some(cloud) = self.cloud() {
+                cloud.wait_for_all(&self.shared, &[session], Duration::MAX).await;
+            }
             self.put_away(session).await;
             if self.has_room() != Some(false) {
                 return Ok(true);
@@ -232,9 +255,11 @@ impl Engine {
 
     /// Waits until a session is owed nothing, or somebody uses it again; but not for longer than others can wait.
     async fn at_rest(&self, session: SessionId) {
+        // Before the first look: a change is either seen, or told.
+        let mut news = self.shared.rests.watch();
         let rests = async {
             while self.is_on_its_way(session).await {
-                tokio::time::sleep(LOOK).await;
+                news.changed().await;
             }
         };
         let _rests_or_late = tokio::time::timeout(PATIENCE, rests).await;

@@ -14,6 +14,7 @@ use ash_core::time::Timestamp;
 use ash_store::StoreError;
 use tokio::task::JoinSet;
 
+use crate::driver::keep::purge_logs;
 use crate::error::EngineError;
 use crate::host::{HostError, SandboxRef};
 use crate::registry::{Registry, Told};
@@ -54,6 +55,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>, registry: &Arc<Registry>) -> Resu
         end_abandoned(shared, registry).await,
         compare_with_host(shared, registry).await,
         purge_receipts(shared).await,
+        purge_logs(shared).await.map_err(PassError::from),
     ];
     parts.into_iter().collect()
 }

@@ -17,6 +17,7 @@ use crate::host::SandboxHost;
 use crate::housekeeping::Housekeeping;
 use crate::ids::IdSource;
 use crate::places::Places;
+use crate::signal::Signal;
 use crate::tasks::Tasks;
 use crate::workspace::FileWork;
 
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) places: Arc<Places>,
     pub(crate) cloud: Option<Cloud>,
     pub(crate) housekeeping: Housekeeping,
+    /// A session has come to rest, or is used again.
+    pub(crate) rests: Arc<Signal<u64>>,
 }
 
 impl Shared {
@@ -56,8 +59,11 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Whoever waits for the cloud looks again, if it may have to do with what has changed.
-    pub(crate) fn tell_cloud(&self, before: &Session, after: &Session) {
+    /// Whoever waits for a session looks again, if it may have to do with what has changed.
+    pub(crate) fn tell_of(&self, before: &Session, after: &Session) {
+        if before.is_at_rest() != after.is_at_rest() || before.status() != after.status() {
+            self.rests.change(|count| *count += 1);
+        }
         if let Some(cloud) = &self.cloud
             && (before.persistence() != after.persistence() || before.sandbox() != after.sandbox())
         {

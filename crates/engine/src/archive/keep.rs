@@ -19,6 +19,8 @@ impl Archive {
         places: &Places,
         id: SnapshotId,
     ) -> Result<Away, ArchiveError> {
+        // It may be in the cloud alone.
+        self.fetch(tenant, id)?;
         let repository = self.repository(tenant)?;
         let whole = repository.snapshot(theirs(id)).and_then(|found| repository.is_present(&found));
         match whole.map_err(ArchiveError::from) {
@@ -40,6 +42,7 @@ impl Archive {
         id: SnapshotId,
         scratch: &Path,
     ) -> Result<Option<Stored>, ArchiveError> {
+        self.fetch(tenant, id)?;
         let repository = self.repository(tenant)?;
         let snapshot = match repository.snapshot(theirs(id)).map_err(ArchiveError::from) {
             Ok(snapshot) => snapshot,

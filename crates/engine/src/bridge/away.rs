@@ -4,6 +4,7 @@
 //! A session's directories leave their place in one rename, whole: a start finds all of them or none. What was
 //! renamed is removed afterwards; what a crash leaves of it lies in `data/tmp`, which the next start empties.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use ash_core::time::Timestamp;
 use super::files::Life;
 use super::inner::Inner;
 use super::word::failed;
+use crate::agent;
 use crate::files::{FileError, FilePath, Stored, Tree};
 use crate::host::{Away, Collected, HostError, PutAway, SandboxRef};
 use crate::leave::Leave;
@@ -133,6 +135,20 @@ impl Inner {
         blocking("collect what no snapshot needs", collect).await
     }
 
+    /// Removes directories of agents that nobody needs.
+    pub(super) async fn collect_agents(
+        self: &Arc<Self>,
+        used: BTreeSet<String>,
+        before: Timestamp,
+    ) -> Result<u64, HostError> {
+        let host = Arc::clone(self);
+        let collect = move || {
+            let go_on = || !host.tasks.is_closing();
+            agent::discard(&host.options.data.join("agents"), &used, before, &go_on)
+        };
+        blocking("remove agents that nobody needs", collect).await
+    }
+
     /// How much room there is on the disk.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let found = rustix::fs::statvfs(&self.options.data).ok()?;
@@ -166,9 +182,9 @@ enum Taken {
     InUse,
 }
 
-async fn blocking<T: Send + 'static>(
+async fn blocking<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
     attempted: &'static str,
-    work: impl FnOnce() -> Result<T, crate::archive::ArchiveError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, HostError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| failed(attempted, error))?.map_err(|error| failed(attempted, error))

@@ -3,6 +3,7 @@
 //! Bridges outlive the server that started them. What they need to be found again is in files
 //! (`files`): a host that starts over finds every live bridge by its locked spool.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -317,6 +318,14 @@ impl SandboxHost for BridgeHost {
         before: Timestamp,
     ) -> Result<Collected, HostError> {
         self.0.collect(tenant, unneeded, before).await
+    }
+
+    async fn collect_agents(
+        &self,
+        used: BTreeSet<String>,
+        before: Timestamp,
+    ) -> Result<u64, HostError> {
+        self.0.collect_agents(used, before).await
     }
 
     fn free_bytes(&self) -> Option<u64> {

@@ -15,7 +15,7 @@ use ash_store::{
 
 use super::fetch::{CloudSession, Fetched};
 use super::set::AgentRecord;
-use super::upload::Anew;
+use super::work::to_make_known;
 use super::{Cloud, CloudError, blocking};
 use crate::agent::Definition;
 use crate::engine::Engine;
@@ -45,6 +45,8 @@ impl Engine {
     ) -> Result<Arc<StoredSession>, EngineError> {
         self.accepts_work()?;
         let cloud = self.the_cloud()?.clone();
+        // While it is looked at, nothing of it is removed by this server.
+        let turn = cloud.0.turns.of(session).acquire().await;
         let fetched = {
             let (cloud, tenant) = (cloud.clone(), tenant.clone());
             blocking(move || cloud.fetch(&tenant, session)).await?
@@ -78,9 +80,13 @@ impl Engine {
             owner: self.shared.owner,
             receipt: None,
         };
-        let imported = ImportedSession { new, inherited: None, runs: decision.runs, snapshots };
+        let outbox = to_make_known(&self.shared, id, new.session.persistence().last());
+        let imported =
+            ImportedSession { new, inherited: None, runs: decision.runs, snapshots, outbox };
         self.shared.store.import_session(&imported).await?;
-        self.shared.tasks.spawn(take_over(Arc::clone(&self.shared), cloud, id));
+        drop(turn);
+        // From now on nobody else takes the session for theirs.
+        cloud.tell();
         Ok(self.shared.store.session(tenant, id).await?)
     }
 
@@ -102,17 +108,6 @@ impl Engine {
             return Ok(self.shared.ids.make(self.shared.now(), SessionId::from_parts));
         }
         Ok(wanted)
-    }
-}
-
-/// Puts a set of this server's own: from now on nobody else takes the session for theirs.
-async fn take_over(shared: Arc<Shared>, cloud: Cloud, session: SessionId) {
-    let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return };
-    let put = cloud.bring_up(shared.store.as_ref(), session, shared.now(), Anew::Yes).await;
-    cloud.heard(put.as_ref().err());
-    if let Err(error) = put {
-        let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, session.id = %session, "session {session} is not taken over in the cloud yet");
     }
 }
 

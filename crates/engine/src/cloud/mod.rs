@@ -2,7 +2,7 @@
 //!
 //! Every snapshot leaves a task in the outbox, in the commit that records it. `work` takes them, latest first for each
 //! session, and brings up a set that a stranger machine can go on with (`upload`, `set`); `fetch` and `import` are the
-//! way back. `place` says where what lies. Nobody waits for the cloud but who asks to, and not for long.
+//! way back. `remove` and `sweep` remove what nobody needs any more. `place` says where what lies. Nobody waits for the cloud but who asks to, and not for long.
 
 mod error;
 mod fetch;
@@ -10,8 +10,14 @@ mod front;
 mod import;
 mod pace;
 mod place;
+mod remove;
 mod set;
+mod still;
+mod sweep;
+#[cfg(test)]
+mod test;
 mod upload;
+mod wait;
 mod work;
 
 use std::fs;
@@ -29,12 +35,14 @@ use ash_snapshot::{Replicate, Repository};
 use crate::agent::Library;
 use crate::archive::{Archive, MAX_ENTRIES, theirs, threads};
 use crate::signal::Signal;
+use upload::Anew;
 use work::{Turns, Wanted};
 
 pub use error::CloudError;
 pub use fetch::CloudSession;
 pub(crate) use place::Remote;
-pub(crate) use work::{to_bring_up, work};
+pub(crate) use remove::to_remove;
+pub(crate) use work::{to_bring_up, to_make_known, work};
 
 /// Where the cloud is, and how much of the line it may have.
 #[derive(Clone, Debug)]
@@ -130,7 +138,13 @@ impl Cloud {
 
     /// Has a session brought up before others.
     pub(crate) fn want(&self, session: SessionId) {
-        self.0.wanted.add(session);
+        self.0.wanted.add(session, Anew::No);
+        self.tell();
+    }
+
+    /// Has it said there which snapshots a session has, now that it has others.
+    pub(crate) fn say_anew(&self, session: SessionId) {
+        self.0.wanted.add(session, Anew::Named);
         self.tell();
     }
 

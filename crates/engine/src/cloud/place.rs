@@ -84,6 +84,11 @@ impl Remote {
 }
 
 impl Shelf {
+    #[cfg(test)]
+    pub(super) fn over(objects: Box<dyn Objects>, repository: Repository) -> Self {
+        Self { objects, repository }
+    }
+
     /// Puts an object whose name says what is in it: one that is there already is the same.
     pub(super) fn put(&self, name: &str, bytes: &[u8]) -> Result<Put, CloudError> {
         self.objects.put(name, bytes).map_err(|error| CloudError::there(&error))

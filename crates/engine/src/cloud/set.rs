@@ -11,6 +11,7 @@ use ash_core::number::{AgentVersion, LogEpoch, Seq};
 use ash_core::session::LogEntry;
 use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
+use ash_snapshot::objects::Put;
 use ash_store::Settings;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,9 @@ pub(super) struct Head {
     /// Where the log ends.
     pub(super) seq: Seq,
     pub(super) snapshot: SnapshotId,
+    /// Which one of several of the same moment: what is said beside the log may change without it.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub(super) edition: u32,
     /// Where it ended when that was captured.
     pub(super) snapshot_seq: Seq,
     pub(super) at: Timestamp,
@@ -139,9 +143,11 @@ pub(crate) fn entry(line: &str) -> Result<LogEntry, serde_json::Error> {
 
 impl Head {
     pub(super) fn name(&self) -> String {
-        let Self { session, epoch, seq, snapshot, .. } = self;
+        let Self { session, epoch, seq, snapshot, edition, .. } = self;
         let (epoch, seq) = (epoch.get(), seq.get());
-        format!("{}{epoch:010}-{seq:020}-{snapshot}.json", heads_of(*session))
+        // By name a later edition comes after an earlier one, and before what has more of the log.
+        let edition = if is_first(edition) { String::new() } else { format!("_{edition:010}") };
+        format!("{}{epoch:010}-{seq:020}-{snapshot}{edition}.json", heads_of(*session))
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -172,6 +178,17 @@ impl Head {
             && is_ours(&head.agent, "agents/");
         is_right.then_some(head).ok_or_else(damaged)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_first(edition: &u32) -> bool {
+    *edition == 0
+}
+
+/// The epoch that an object of a session is of, by its name.
+pub(super) fn epoch_of(name: &str) -> Option<LogEpoch> {
+    let (epoch, _) = name.rsplit('/').next()?.split_once('-')?;
+    epoch.parse().ok().map(LogEpoch::new)
 }
 
 /// Something and its digest.
@@ -209,12 +226,17 @@ pub(super) fn versioned<T: DeserializeOwned>(bytes: &[u8], name: &str) -> Result
 }
 
 impl Shelf {
-    /// Puts something compressed, under a name that ends with the beginning of its digest.
+    /// Puts something compressed, under a name that ends with the beginning of its digest. What is there already
+    /// and no head names may be about to be removed: it is put under another name then.
     pub(super) fn put_part(&self, stem: &str, bytes: &[u8]) -> Result<Part, CloudError> {
         let blake3 = digest_of(bytes);
-        let name = format!("{stem}-{}.zst", &blake3[..16]);
+        let mut name = format!("{stem}-{}.zst", &blake3[..16]);
         let squeezed = zstd::bulk::compress(bytes, 0).map_err(CloudError::here)?;
-        self.put(&name, &squeezed)?;
+        while self.put(&name, &squeezed)? == Put::Existed {
+            let mut other = [0; 8];
+            getrandom::fill(&mut other).map_err(|error| CloudError::here(error.to_string()))?;
+            name = format!("{stem}-{}-{:016x}.zst", &blake3[..16], u64::from_be_bytes(other));
+        }
         Ok(Part { name, bytes: bytes.len() as u64, blake3 })
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
@@ -35,6 +36,10 @@ const MAX_SNAPSHOTS: u32 = 10_000;
 const KEPT_HEADS: usize = 2;
 const MAX_HEADS: usize = 6;
 
+/// How long it may take from the first object that is put to the head that names it: half as long as others wait
+/// before they remove what no head names.
+const MOST_BETWEEN: Duration = Duration::from_secs(12 * 60 * 60);
+
 /// What in the options of a session is a secret, or stands for one.
 const SECRETS_OF_SESSIONS: [&str; 3] = ["sealed", "shown", "credentialId"];
 
@@ -42,12 +47,14 @@ const SECRETS_OF_SESSIONS: [&str; 3] = ["sealed", "shown", "credentialId"];
 const SECRETS_OF_AGENTS: [&str; 2] = ["sealed", "names"];
 
 /// Whether a set is made though there is one already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Anew {
     /// No.
     No,
-    /// Yes: it has to be this server's.
-    Yes,
+    /// Yes, if other snapshots are there than it says.
+    Named,
+    /// Yes: the session has none of its own yet. What it says is there was put by others: it is looked for first.
+    Own,
 }
 
 impl Cloud {
@@ -78,6 +85,11 @@ impl Cloud {
         if !row.places.cloud {
             self.bring_up_snapshot(tenant, id).await?;
         }
+        if anew == Anew::Own {
+            self.look_for(store, tenant, session).await?;
+        }
+        // What is put from now on and no head names yet is left alone for a day.
+        let begun = Instant::now();
         let (shelf, earlier) = {
             let (this, tenant) = (self.clone(), tenant.clone());
             blocking(move || {
@@ -92,6 +104,7 @@ impl Cloud {
             let (this, shelf) = (self.clone(), Arc::clone(&shelf));
             blocking(move || this.bring_up_agent(&shelf, &agent)).await?
         };
+        let (agent, described_agent) = agent;
         let snapshots = store.snapshots(session, MAX_SNAPSHOTS).await?;
         let there = snapshots.into_iter().rev();
         let there = there.filter(|row| row.places.cloud || row.snapshot.captured.id == id);
@@ -117,6 +130,7 @@ impl Cloud {
             epoch,
             seq,
             snapshot: id,
+            edition: 0,
             snapshot_seq: last.seq,
             at: now,
             writer: self.0.writer.clone(),
@@ -127,9 +141,16 @@ impl Cloud {
             record: Part { name: String::new(), bytes: 0, blake3: String::new() },
             agent,
         };
+        let this = self.clone();
         blocking(move || {
-            head.record = shelf.put_part(&stem, &described)?;
-            shelf.put(&head.name(), &head.encode())?;
+            if head.follows(earlier.as_ref(), &described) {
+                head.record = shelf.put_part(&stem, &described)?;
+                if begun.elapsed() > MOST_BETWEEN {
+                    return Err(CloudError::Unavailable("it took too long".to_owned()));
+                }
+                shelf.put(&head.name(), &head.encode())?;
+            }
+            this.still_there(&shelf, &head, &described_agent)?;
             tidy_up(&shelf, &head)
         })
         .await?;
@@ -140,28 +161,45 @@ impl Cloud {
         }
     }
 
-    /// Brings an older snapshot of a session to the cloud, unless it is there.
+    /// Brings an older snapshot of a session to the cloud, unless it is there; and a head that names it.
     pub(super) async fn bring_up_older(
         &self,
         store: &dyn Store,
         session: SessionId,
         id: SnapshotId,
+        now: Timestamp,
     ) -> Result<(), CloudError> {
         let Some(stored) = known(store, session).await? else { return Ok(()) };
+        let is_last = stored.session.persistence().last().is_some_and(|it| it.captured.id == id);
         match store.snapshot(session, id).await {
-            Ok(row) if row.places.cloud => return Ok(()),
-            Ok(_) => {}
+            Ok(row) if row.places.cloud && is_last => return Ok(()),
+            // Whoever has brought it up may have been killed before it was named.
+            Ok(row) if row.places.cloud => {}
+            Ok(_) => {
+                self.bring_up_snapshot(&stored.record.tenant, id).await?;
+                match store.found_snapshot(session, id, Place::Cloud).await {
+                    Ok(()) => {}
+                    Err(StoreError::NotFound(_)) => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
             Err(StoreError::NotFound(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        self.bring_up_snapshot(&stored.record.tenant, id).await?;
-        match store.found_snapshot(session, id, Place::Cloud).await {
-            Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.bring_up(store, session, now, Anew::Named).await?;
+        let (this, tenant) = (self.clone(), stored.record.tenant.clone());
+        let recall = move || {
+            let _is_there = this.0.remote.shelf(&tenant)?.repository.recall(theirs(id))?;
+            Ok(())
+        };
+        blocking(recall).await
     }
 
-    async fn bring_up_snapshot(&self, tenant: &TenantId, id: SnapshotId) -> Result<(), CloudError> {
+    pub(super) async fn bring_up_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: SnapshotId,
+    ) -> Result<(), CloudError> {
         let (this, tenant) = (self.clone(), tenant.clone());
         blocking(move || this.0.archive.bring_up(&tenant, id)).await
     }
@@ -212,7 +250,7 @@ impl Cloud {
     }
 
     /// Puts what an agent is, unless it is there. Blocks.
-    fn bring_up_agent(&self, shelf: &Shelf, agent: &Agent) -> Result<Part, CloudError> {
+    fn bring_up_agent(&self, shelf: &Shelf, agent: &Agent) -> Result<(Part, Vec<u8>), CloudError> {
         let definition: Definition =
             serde_json::from_str(agent.definition.get()).map_err(CloudError::here)?;
         let digest = &definition.digest;
@@ -226,7 +264,7 @@ impl Cloud {
         };
         if let Some(there) = shelf.get(&name, MAX_AGENT)? {
             let _readable: AgentRecord = versioned(&there, &name)?;
-            return Ok(part(&there));
+            return Ok((part(&there), there));
         }
         let directory = self.0.library.directory(&definition);
         let roots = [Root { name: "agent", path: &directory, excluded: &[] }];
@@ -251,7 +289,8 @@ impl Cloud {
         shelf.put(&name, &described)?;
         // Whoever came first is named.
         let there = shelf.get(&name, MAX_AGENT)?;
-        Ok(part(&there.ok_or_else(|| CloudError::NotFound(name.clone()))?))
+        let there = there.ok_or_else(|| CloudError::NotFound(name.clone()))?;
+        Ok((part(&there), there))
     }
 }
 

@@ -4,19 +4,21 @@
 //! snapshot goes first, with a whole set; older ones follow. Sessions that somebody waits for go before all others.
 //! While the cloud does not answer, one at a time tries.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ash_core::id::{OutboxId, SessionId, SnapshotId, TenantId};
+use ash_core::id::{OutboxId, SessionId, SnapshotId};
 use ash_core::json::Json;
 use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
 use ash_store::{OutboxItem, OutboxTask, StoreError};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::remove::{self, Removal};
 use super::upload::Anew;
 use super::{Cloud, CloudError};
 use crate::shared::Shared;
@@ -47,6 +49,9 @@ const MAX_WANTED: usize = 1_024;
 struct Payload {
     session: SessionId,
     snapshot: SnapshotId,
+    /// The session has no set of its own yet, though its snapshots are there: it was forked or imported.
+    #[serde(default)]
+    is_first: bool,
 }
 
 /// The tasks that snapshots of a session leave, where there is a cloud.
@@ -55,35 +60,54 @@ pub(crate) fn to_bring_up(
     session: SessionId,
     snapshots: &[Snapshot],
 ) -> Vec<OutboxItem> {
+    let payload = |snapshot: &Snapshot| {
+        let snapshot = snapshot.captured.id;
+        Payload { session, snapshot, is_first: false }
+    };
+    tasks(shared, snapshots.iter().map(payload))
+}
+
+/// The task that a session leaves that begins with a history: nobody there knows that it needs its snapshots.
+pub(crate) fn to_make_known(
+    shared: &Shared,
+    session: SessionId,
+    last: Option<&Snapshot>,
+) -> Vec<OutboxItem> {
+    let payload = |last: &Snapshot| {
+        let snapshot = last.captured.id;
+        Payload { session, snapshot, is_first: true }
+    };
+    tasks(shared, last.map(payload).into_iter())
+}
+
+fn tasks(shared: &Shared, payloads: impl Iterator<Item = Payload>) -> Vec<OutboxItem> {
     if shared.cloud.is_none() {
         return Vec::new();
     }
     let now = shared.now();
-    let task = |snapshot: &Snapshot| {
-        let payload = Payload { session, snapshot: snapshot.captured.id };
-        OutboxItem {
-            id: shared.ids.make(now, OutboxId::from_parts),
-            topic: TOPIC.to_owned(),
-            payload: Json::of(&payload).expect("two ids in an object are JSON"),
-            ready_at: now,
-        }
+    let task = |payload: Payload| OutboxItem {
+        id: shared.ids.make(now, OutboxId::from_parts),
+        topic: TOPIC.to_owned(),
+        payload: Json::of(&payload).expect("two ids in an object are JSON"),
+        ready_at: now,
     };
-    snapshots.iter().map(task).collect()
+    payloads.map(task).collect()
 }
 
 /// Sessions that somebody waits for.
 #[derive(Default)]
-pub(crate) struct Wanted(Mutex<BTreeSet<SessionId>>);
+pub(crate) struct Wanted(Mutex<BTreeMap<SessionId, Anew>>);
 
 impl Wanted {
-    pub(super) fn add(&self, session: SessionId) {
+    pub(super) fn add(&self, session: SessionId, anew: Anew) {
         let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted.len() < MAX_WANTED {
-            wanted.insert(session);
+            let how = wanted.entry(session).or_insert(anew);
+            *how = (*how).max(anew);
         }
     }
 
-    fn take(&self) -> Option<SessionId> {
+    fn take(&self) -> Option<(SessionId, Anew)> {
         // The youngest first.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_last()
     }
@@ -108,7 +132,7 @@ impl Turns {
 /// Something to do.
 enum Job {
     /// Bring a session up that somebody waits for.
-    Session(SessionId),
+    Session(SessionId, Anew),
     /// Do what the outbox says.
     Task(OutboxTask),
 }
@@ -126,7 +150,15 @@ pub(crate) async fn work(shared: Arc<Shared>, cloud: Cloud) {
     let mut running: JoinSet<Done> = JoinSet::new();
     let mut news = hand.cloud.0.news.watch();
     let mut pause = BUSY;
+    // What a server before this one had taken is nobody's.
+    hand.release().await;
+    let mut was_down = false;
     loop {
+        if was_down && !hand.cloud.is_down() {
+            // It answers again: nobody need wait any longer.
+            hand.release().await;
+        }
+        was_down = hand.cloud.is_down();
         let most = if hand.cloud.is_down() { 1 } else { hand.cloud.0.uploads };
         while running.len() < most
             && let Some(job) = hand.next().await
@@ -169,8 +201,8 @@ struct Hand {
 
 impl Hand {
     async fn next(&mut self) -> Option<Job> {
-        if let Some(session) = self.cloud.0.wanted.take() {
-            return Some(Job::Session(session));
+        if let Some((session, anew)) = self.cloud.0.wanted.take() {
+            return Some(Job::Session(session, anew));
         }
         match self.claim().await {
             Ok(Some(task)) => return Some(Job::Task(task)),
@@ -186,8 +218,23 @@ impl Hand {
 
     async fn claim(&self) -> Result<Option<OutboxTask>, StoreError> {
         let now = self.shared.now();
-        let taken = self.shared.store.claim_outbox(TOPIC, now, now.plus(LEASE), 1).await?;
-        Ok(taken.into_iter().next())
+        for topic in [TOPIC, remove::TOPIC] {
+            let taken = self.shared.store.claim_outbox(topic, now, now.plus(LEASE), 1).await?;
+            if let Some(task) = taken.into_iter().next() {
+                return Ok(Some(task));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has everything tried again that waits.
+    async fn release(&self) {
+        for topic in [TOPIC, remove::TOPIC] {
+            if let Err(error) = self.shared.store.release_outbox(topic, self.shared.now()).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, "what waits for the cloud waits a little longer");
+            }
+        }
     }
 
     async fn lagging(&mut self) -> Option<Job> {
@@ -195,7 +242,7 @@ impl Hand {
         match self.shared.store.lagging_sessions(after, 1).await {
             Ok(found) => {
                 self.sweep = found.first().map_or(Sweep::Over, |last| Sweep::From(Some(*last)));
-                found.first().map(|session| Job::Session(*session))
+                found.first().map(|session| Job::Session(*session, Anew::No))
             }
             Err(_) => None,
         }
@@ -205,37 +252,60 @@ impl Hand {
 async fn perform(shared: &Shared, cloud: &Cloud, job: Job) -> Done {
     let store = shared.store.as_ref();
     match job {
-        Job::Session(session) => {
+        Job::Session(session, anew) => {
             let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return Done::Later };
-            let brought = cloud.bring_up(store, session, shared.now(), Anew::No).await;
+            let brought = cloud.bring_up(store, session, shared.now(), anew).await;
             if brought.as_ref().is_err_and(CloudError::is_transient) {
-                cloud.0.wanted.add(session);
+                cloud.0.wanted.add(session, anew);
             }
             settle(cloud, session, &brought)
         }
+        Job::Task(task) if task.item.topic == remove::TOPIC => {
+            let Some(removal) = payload_of::<Removal>(&task) else {
+                return finish(shared, &task).await;
+            };
+            let session = removal.session;
+            let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return Done::Later };
+            let removed = cloud.remove(store, removal).await;
+            cloud.heard(removed.as_ref().err());
+            conclude(shared, &task, removed).await
+        }
         Job::Task(task) => {
-            let Some(Payload { session, snapshot }) = payload_of(&task) else {
+            let Some(Payload { session, snapshot, is_first }) = payload_of(&task) else {
                 return finish(shared, &task).await;
             };
             let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return Done::Later };
-            let mut brought = cloud.bring_up(store, session, shared.now(), Anew::No).await;
+            let anew = if is_first { Anew::Own } else { Anew::No };
+            let mut brought = cloud.bring_up(store, session, shared.now(), anew).await;
             if brought.is_ok() {
-                brought = cloud.bring_up_older(store, session, snapshot).await;
+                brought = cloud.bring_up_older(store, session, snapshot, shared.now()).await;
             }
             let _told = settle(cloud, session, &brought);
-            match brought {
-                Ok(()) => finish(shared, &task).await,
-                Err(error) if error.is_transient() || task.attempt < MAX_ATTEMPTS => {
-                    put_back(shared, &task).await
-                }
-                // It is not tried for ever. That it is not there is to be seen.
-                Err(_) => finish(shared, &task).await,
-            }
+            conclude(shared, &task, brought).await
         }
     }
 }
 
-fn payload_of(task: &OutboxTask) -> Option<Payload> {
+async fn conclude(shared: &Shared, task: &OutboxTask, done: Result<(), CloudError>) -> Done {
+    match done {
+        Ok(()) => finish(shared, task).await,
+        Err(error) if error.is_transient() || task.attempt < MAX_ATTEMPTS => {
+            put_back(shared, task).await
+        }
+        // It is not tried for ever. That it is not there is to be seen.
+        Err(error) => {
+            give_up(&error);
+            finish(shared, task).await
+        }
+    }
+}
+
+fn give_up(error: &CloudError) {
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(error, "something to be done in the cloud is not tried any more");
+}
+
+fn payload_of<T: DeserializeOwned>(task: &OutboxTask) -> Option<T> {
     match serde_json::from_str(task.item.payload.get()) {
         Ok(payload) => Some(payload),
         Err(error) => {
@@ -293,38 +363,4 @@ fn retry_at(shared: &Shared, attempt: u32) -> Timestamp {
     let chance =
         shared.ids.make(now, |_, random: [u8; 10]| u16::from_be_bytes([random[8], random[9]]));
     now.plus(FIRST_RETRY / 2 + longest * u32::from(chance) / u32::from(u16::MAX))
-}
-
-/// Whose session it is, for those who are asked to wait for it.
-pub(super) type Whose<'a> = (&'a TenantId, SessionId);
-
-impl Cloud {
-    /// Waits until what a session has worked on is in the cloud, unless that takes long.
-    pub(crate) async fn wait_for(&self, shared: &Shared, (tenant, session): Whose<'_>) {
-        let is_there = async {
-            let mut news = self.0.news.watch();
-            let mut is_wanted = false;
-            loop {
-                let Ok(stored) = shared.store.session(tenant, session).await else { return };
-                let standing = &stored.session;
-                let persistence = standing.persistence();
-                if persistence.failed().is_some() {
-                    return;
-                }
-                if standing.is_at_rest() && persistence.is_settled() {
-                    let Some(last) = persistence.last() else { return };
-                    match shared.store.snapshot(session, last.captured.id).await {
-                        Ok(row) if !row.places.cloud => {
-                            if !std::mem::replace(&mut is_wanted, true) {
-                                self.want(session);
-                            }
-                        }
-                        Ok(_) | Err(_) => return,
-                    }
-                }
-                news.changed().await;
-            }
-        };
-        let _there_or_late = tokio::time::timeout(self.0.wait, is_there).await;
-    }
 }

@@ -17,7 +17,7 @@
 //! again, which changes nothing if they had been recorded; a caller is told that the outcome is
 //! open, and asks again with its idempotency key.
 
-mod keep;
+pub(crate) mod keep;
 mod note;
 mod past;
 mod perform;
@@ -393,7 +393,7 @@ impl Driver {
         match self.shared.store.commit(&commit).await {
             Ok(()) => {
                 let grew = commit.session.last_seq() > owned.session.last_seq();
-                self.shared.tell_cloud(&owned.session, &commit.session);
+                self.shared.tell_of(&owned.session, &commit.session);
                 let before = owned.session.current_run().map(|run| (run.id, run.phase));
                 note::tell(&self.shared, &owned.record, &owned.session, &commit);
                 owned.session = commit.session;
@@ -412,7 +412,7 @@ impl Driver {
                     hands.prune(owned.session.needed_snapshots());
                 }
                 if decision.effects.contains(&Effect::Purge) {
-                    hands.purge(&owned.record, owned.fence);
+                    hands.purge(&owned.record, owned.session.log_epoch(), owned.fence);
                 }
                 hands.perform(&owned.record, decision.effects);
                 Ok(())
