@@ -138,6 +138,7 @@ impl Server {
             cold_ttl: config.cold_ttl_ms,
             retention: config.retention_ms,
             snapshot_keep: config.snapshot_keep,
+            local_snapshot_ttl: config.local_snapshot_ttl_ms,
             min_free_bytes: u64::from(config.min_free_mb) << 20,
             max_sandboxes: config.max_sandboxes,
             max_prewarmed: config.max_prewarmed,

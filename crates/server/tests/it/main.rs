@@ -37,6 +37,7 @@ mod snapshot_care;
 mod snapshot_edges;
 mod snapshot_sources;
 mod snapshots;
+mod space;
 mod steering;
 mod streams;
 mod talk;

@@ -52,6 +52,8 @@ pub(crate) struct World {
     boot: u32,
     /// How long things may take, from the next engine on.
     pub(crate) policy: Policy,
+    /// Where sessions are copied to, from the next engine on.
+    pub(crate) cloud: Option<String>,
     _temp: Option<tempfile::TempDir>,
 }
 
@@ -95,6 +97,7 @@ impl World {
             enclosure,
             boot: 1,
             policy: Policy::default(),
+            cloud: None,
             _temp: None,
         }
     }
@@ -165,7 +168,8 @@ impl World {
         self.engine.abort().await;
         self.host.abandon().await;
         let agent = (self.limits, self.resources.clone(), self.prewarm);
-        let around = (self.enclosure.clone(), self.boot, self.policy.clone());
+        let cloud = self.cloud.as_deref();
+        let around = (self.enclosure.clone(), self.boot, self.policy.clone(), cloud);
         let again = engine_with(&self.dir, &self.url, agent, around).await;
         (self.engine, self.host) = again;
     }
@@ -195,7 +199,7 @@ impl World {
                 title: None,
                 model: None,
                 metadata: BTreeMap::new(),
-                config: Json::of("none").unwrap(),
+                config: Json::parse("{}".to_owned()).unwrap(),
             },
             time_to_live: None,
             idle_timeout: None,
@@ -381,15 +385,16 @@ pub(crate) async fn engine(
     agent: (Limits, Resources, u32),
     (enclosure, boot): (Enclosure, u32),
 ) -> (Engine, BridgeHost) {
-    engine_with(dir, model_url, agent, (enclosure, boot, Policy::default())).await
+    engine_with(dir, model_url, agent, (enclosure, boot, Policy::default(), None)).await
 }
 
 async fn engine_with(
     dir: &Path,
     model_url: &str,
     (limits, resources, prewarm): (Limits, Resources, u32),
-    (enclosure, boot, policy): (Enclosure, u32, Policy),
+    (enclosure, boot, policy, cloud): (Enclosure, u32, Policy, Option<&str>),
 ) -> (Engine, BridgeHost) {
+    let cloud = cloud.map(|url| crate::space::cloud(url, &dir.join("data")));
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir.join("ash.db")).unwrap());
     let agent = NewAgentVersion {
         id: AgentId::from_parts(SystemClock.now(), [0; 10]),
@@ -424,7 +429,7 @@ async fn engine_with(
         environment: std::env::vars().collect(),
         egress: Arc::new(ModelProxy::new(upstream).unwrap()),
         enclosure,
-        cloud: None,
+        cloud: cloud.clone(),
         boot_id: format!("boot {boot}"),
     })
     .unwrap();
@@ -435,7 +440,7 @@ async fn engine_with(
         policy,
         ids: IdSource::unguessable(),
         owner,
-        cloud: None,
+        cloud,
     });
     (engine, host)
 }

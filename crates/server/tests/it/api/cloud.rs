@@ -181,6 +181,70 @@ async fn a_server_that_is_killed_at_any_put_leaves_nothing_half_and_the_next_one
     spawned.end().await;
 }
 
+/// What the bucket has of a session.
+async fn in_bucket(moto: &Moto, session: &str) -> String {
+    let address = moto.endpoint.strip_prefix("http://").unwrap().parse().unwrap();
+    let bucket = Client { address, key: "any".to_owned() };
+    let below = format!("fleet/tenants/default/sessions/{session}/");
+    let listed = bucket.get(&format!("/{BUCKET}?list-type=2&prefix={below}")).await;
+    assert_eq!(listed.status, 200, "{}", listed.body);
+    if listed.body.contains("<Contents>") { listed.body } else { String::new() }
+}
+
+#[tokio::test]
+async fn a_session_that_is_over_goes_from_the_bucket_whoever_is_killed_and_whenever_it_is_down() {
+    let moto = Moto::start(Keys::AllGood);
+    let gate = Gate::before(&moto.endpoint);
+    let url = format!("s3://{BUCKET}/fleet");
+    let mut settings = vec![
+        ("ASH_SNAPSHOT_URL", url.as_str()),
+        ("ASH_S3_ENDPOINT", gate.endpoint.as_str()),
+        ("ASH_CLOUD_WAIT_MS", "100"),
+        ("ASH_RETENTION_MS", "1"),
+    ];
+    settings.extend(CREDENTIALS);
+    let mut spawned = Spawned::with(&settings).await;
+    let (id, kept) = (session(&spawned.client).await, session(&spawned.client).await);
+    for session in [&id, &kept] {
+        say(&spawned.client, session, WRITE).await;
+        post(&spawned.client, session, "stop").await;
+        in_cloud(&spawned.client, session).await;
+    }
+    gate.shut();
+    spawned.client.delete(&format!("/api/sessions/{id}")).await.ok();
+    // Each server looks at once for whose time is over.
+    spawned.kill_and_restart();
+    until("it is forgotten here", async || {
+        spawned.client.get(&format!("/api/sessions/{id}")).await.status == 404
+    })
+    .await;
+    assert!(in_bucket(&moto, &id).await.contains("heads/"), "the bucket is down");
+    // Killed between any two removals.
+    let mut kills = 0;
+    kill(spawned.pid());
+    while !in_bucket(&moto, &id).await.is_empty() {
+        gate.open();
+        gate.hold_after_deletes(1);
+        spawned.restart();
+        until("the next removal is held, or all is gone", async || {
+            gate.is_held() || in_bucket(&moto, &id).await.is_empty()
+        })
+        .await;
+        kill(spawned.pid());
+        kills += 1;
+        assert!(kills < 20, "{}", in_bucket(&moto, &id).await);
+    }
+    assert!(kills > 1, "it was killed in between");
+    gate.open();
+    spawned.restart();
+    assert!(in_bucket(&moto, &kept).await.contains("heads/"), "the other one stays");
+    spawned.kill_and_restart();
+    lose(spawned.dir.path(), &kept);
+    let back = post(&spawned.client, &kept, "resume").await["resume"].clone();
+    assert_eq!((&back["source"], &back["workspace"]), (&json!("cloud"), &json!("restored")));
+    spawned.end().await;
+}
+
 #[tokio::test]
 async fn what_opens_the_bucket_is_nowhere_in_a_sandbox() {
     if !can_isolate() {
