@@ -189,8 +189,10 @@ impl Shelf {
                 && let Some(agent) = self.get(&aside.name, MAX_AGENT)?
             {
                 self.put(&name, &agent)?;
-                needed.extend(self.directory_of(&name)?);
             }
+        }
+        for agent in &named.agents {
+            needed.extend(self.directory_of(agent)?);
         }
         for id in self.repository.recallable()? {
             if needed.contains(&ours(id)) && !self.repository.recall(id)? {
