@@ -10,7 +10,7 @@ use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, LogEpoch, Seq, Turn};
 use ash_core::snapshot::{Captured, Snapshot};
-use ash_core::time::Timestamp;
+use ash_core::time::{Clock as _, Timestamp};
 use ash_snapshot::objects::{Listed, LocalObjects, NewObject, Objects, Put};
 use ash_snapshot::{Capture, Repository, Root, State};
 use ash_store::Settings;
@@ -21,6 +21,7 @@ use super::remove::{Removal, Removed};
 use super::set::{AgentRecord, Head, Part, Record, Segment, VERSION, digest_of};
 use super::sweep::Sweep;
 use crate::archive::{ours, theirs};
+use crate::clock::SystemClock;
 use crate::host::Collected;
 
 const US: &str = "us";
@@ -226,9 +227,8 @@ impl Bucket {
 }
 
 fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     // What was put in this very millisecond is of before.
-    i64::try_from(since.unwrap().as_millis()).unwrap() + 1_000
+    SystemClock.now().as_millis() + 1_000
 }
 
 fn tenant() -> TenantId {
