@@ -89,6 +89,7 @@ impl Engine {
             inherited: Some(Inherited { session: parent, through }),
             runs: decision.runs,
             snapshots,
+            outbox: Vec::new(),
         };
         match store.import_session(&imported).await {
             Ok(_) => Ok(store.session(tenant, id).await?),

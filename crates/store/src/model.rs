@@ -190,6 +190,8 @@ pub struct ImportedSession {
     pub runs: Vec<RunChange>,
     /// Its snapshots, and where they lie.
     pub snapshots: Vec<StoredSnapshot>,
+    /// What is to be done for it.
+    pub outbox: Vec<OutboxItem>,
 }
 
 /// The log of another session of the same tenant, up to an entry. What its runs consumed until then is not counted

@@ -128,7 +128,7 @@ pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fe
 }
 
 pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fence> {
-    let ImportDraft { session, inherited, runs, snapshots } = draft;
+    let ImportDraft { session, inherited, runs, snapshots, outbox } = draft;
     let id = session.record.id.to_string();
     if let Some(Inherited { session: of, through }) = inherited {
         let values = params![of.to_string(), session.record.tenant.as_str()];
@@ -150,6 +150,9 @@ pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fen
         change_run(db, &id, change)?;
     }
     keep_snapshots(db, &id, snapshots)?;
+    for item in outbox {
+        add_to_outbox(db, item)?;
+    }
     Ok(fence)
 }
 

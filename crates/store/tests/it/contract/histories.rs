@@ -1,15 +1,16 @@
 //! Sessions that begin with a history: inherited from another one here, or brought from elsewhere.
 
 use ash_core::entry::Entry;
-use ash_core::id::SnapshotId;
+use ash_core::id::{OutboxId, SnapshotId};
+use ash_core::json::Json;
 use ash_core::number::{Fence, LogEpoch, Owner, Seq, Turn};
 use ash_core::policy::{Context, Policy};
 use ash_core::run::{RunStatus, Usage};
 use ash_core::session::{History, LogEntry, Origin, ReportBody, Session, Status};
 use ash_core::snapshot::{Captured, Snapshot};
 use ash_store::{
-    ImportedSession, Inherited, NewSession, Places, SessionRecord, Store, StoredSnapshot,
-    UsageFilter,
+    ImportedSession, Inherited, NewSession, OutboxItem, Places, SessionRecord, Store,
+    StoredSnapshot, UsageFilter,
 };
 
 use crate::support::{
@@ -35,6 +36,15 @@ fn snapshot(number: u8, seq: Seq) -> StoredSnapshot {
     let (turn, transcript) = (Turn::new(1), None);
     let snapshot = Snapshot { captured, seq, turn, at: at(9), transcript, completed_runs: 1 };
     StoredSnapshot { snapshot, places: Places { local: false, cloud: true } }
+}
+
+fn task(number: u8) -> OutboxItem {
+    OutboxItem {
+        id: OutboxId::from_parts(at(number.into()), [number; 10]),
+        topic: "upload".to_owned(),
+        payload: Json::parse("{}".to_owned()).unwrap(),
+        ready_at: at(1),
+    }
 }
 
 /// A session with a turn that is over, one that goes on, and a prompt that waits.
@@ -88,7 +98,7 @@ async fn draft(store: &dyn Store, number: i64, cut: Seq) -> (ImportedSession, Ve
     };
     let inherited = Some(Inherited { session: session_id(10), through: cut });
     let runs = decision.runs;
-    (ImportedSession { new, inherited, runs, snapshots: vec![kept] }, log)
+    (ImportedSession { new, inherited, runs, snapshots: vec![kept], outbox: Vec::new() }, log)
 }
 
 pub(super) async fn a_session_can_begin_with_the_history_of_another(store: &dyn Store) {
@@ -141,7 +151,10 @@ pub(super) async fn a_session_can_be_brought_from_elsewhere(store: &dyn Store) {
     let added = std::mem::take(&mut imported.new.entries);
     imported.new.entries = log.into_iter().chain(added).collect();
     imported.new.record.parent = None;
+    imported.outbox = vec![task(1)];
     store.import_session(&imported).await.unwrap();
+    let taken = store.claim_outbox("upload", at(1), at(2), 9).await.unwrap();
+    assert_eq!(taken.into_iter().map(|task| task.item).collect::<Vec<_>>(), [task(1)]);
     assert_eq!(log_of(store, 20).await, imported.new.entries);
     let of = UsageFilter { session: Some(session_id(20)), ..UsageFilter::default() };
     let total = store.usage(&us(), &of).await.unwrap();
@@ -173,6 +186,7 @@ pub(super) async fn a_refused_import_leaves_nothing(store: &dyn Store) {
             with(&|it| it.snapshots.push(it.snapshots[0].clone())),
             r#"Exists("snapshot")"#.to_owned(),
         ),
+        (with(&|it| it.outbox = vec![task(1), task(1)]), r#"Exists("outbox task")"#.to_owned()),
         (
             with(&|it| it.new.record.agent = crate::support::agent_id(7)),
             r#"NotFound("agent")"#.to_owned(),
