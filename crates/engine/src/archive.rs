@@ -8,6 +8,7 @@
 //! ```
 
 mod compare;
+mod copy;
 mod keep;
 mod put_back;
 

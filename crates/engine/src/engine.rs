@@ -16,9 +16,11 @@ use ash_store::{
     StoredSession,
 };
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use crate::at_once::AtOnce;
 use crate::beside::MAX_COMMANDS;
+use crate::bundle::Bundles;
 use crate::bus::Bus;
 use crate::cloud::{self, Cloud};
 use crate::counts::{Counts, Resumes};
@@ -54,6 +56,8 @@ pub struct Options {
     pub owner: Owner,
     /// Where everything is copied to.
     pub cloud: Option<Cloud>,
+    /// What bundles are made of.
+    pub bundles: Option<Bundles>,
 }
 
 /// Drives sessions. Cheap to clone; all clones are the same engine.
@@ -121,7 +125,7 @@ impl Engine {
     /// process and no other. It runs until [`drain`](Self::drain) or [`abort`](Self::abort);
     /// dropping the handle does not stop it.
     pub fn start(options: Options) -> Self {
-        let Options { store, host, clock, policy, ids, owner, cloud } = options;
+        let Options { store, host, clock, policy, ids, owner, cloud, bundles } = options;
         let most = usize::try_from(policy.max_sandboxes.get()).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             store,
@@ -139,6 +143,8 @@ impl Engine {
             places: Places::new(most),
             cloud,
             housekeeping: Housekeeping::default(),
+            bundles,
+            imports: Semaphore::new(1),
         });
         let engine = Self {
             registry: Registry::new(Arc::clone(&shared)),

@@ -6,6 +6,7 @@ use ash_core::failure::{Failure, FailureCode};
 use ash_core::refusal::Refusal;
 use ash_store::StoreError;
 
+use crate::bundle::BundleError;
 use crate::cloud::CloudError;
 
 /// Why the engine did not do what it was asked to.
@@ -35,6 +36,9 @@ pub enum EngineError {
     /// It could not be brought from the cloud.
     #[error(transparent)]
     Cloud(CloudError),
+    /// It is no bundle that can be used.
+    #[error(transparent)]
+    Bundle(BundleError),
     /// There already is one.
     #[error("this {0} already exists")]
     Exists(&'static str),
@@ -82,6 +86,7 @@ impl EngineError {
             | Self::NoSavedState
             | Self::SnapshotExpired
             | Self::NoCloud
+            | Self::Bundle(_)
             | Self::Exists(_)
             | Self::KeyReused
             | Self::TooLarge { .. }
@@ -128,6 +133,21 @@ impl From<CloudError> for EngineError {
             | CloudError::Damaged(_)
             | CloudError::TooNew { .. }
             | CloudError::Elsewhere => Self::Cloud(error),
+        }
+    }
+}
+
+impl From<BundleError> for EngineError {
+    fn from(error: BundleError) -> Self {
+        match error {
+            BundleError::Store(error) => error.into(),
+            BundleError::Cloud(error) => error.into(),
+            BundleError::Here(error) => Self::Damaged(error),
+            BundleError::NoRoom => Self::DiskPressure,
+            BundleError::Gone => Self::SnapshotExpired,
+            BundleError::Damaged(_) | BundleError::TooNew(_) | BundleError::TooLarge(_) => {
+                Self::Bundle(error)
+            }
         }
     }
 }

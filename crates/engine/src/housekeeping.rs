@@ -12,6 +12,7 @@ use ash_core::id::{SessionId, TenantId};
 use ash_core::pressure::{Candidate, order};
 use ash_core::session::{FilesPlace, PauseReason, Request, Session, Status};
 use ash_core::time::Timestamp;
+use tokio::sync::RwLock;
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -37,6 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Housekeeping {
     is_busy: AtomicBool,
     collected_at: Mutex<BTreeMap<TenantId, Timestamp>>,
+    /// Whoever brings snapshots here before the session that has them is recorded shares it with others who do; a
+    /// collection, which would take them for nobody's, has it alone.
+    pub(crate) arrivals: RwLock<()>,
     /// Whether there is less room than there should be, and nothing more can be removed.
     is_short: AtomicBool,
 }
@@ -108,6 +112,7 @@ impl Engine {
         let unavailable = |error: HostError| EngineError::Unavailable(error.into());
         let millis = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp::from_millis(self.shared.now().as_millis().saturating_sub(millis));
+        let _alone = self.shared.housekeeping.arrivals.write().await;
         let ids = self.shared.host.snapshots(tenant).await.map_err(unavailable)?;
         if ids.is_empty() {
             return Ok(Collected::default());

@@ -8,8 +8,10 @@ use ash_core::policy::{Context, Policy};
 use ash_core::session::Session;
 use ash_core::time::{Clock, Timestamp};
 use ash_store::Store;
+use tokio::sync::Semaphore;
 
 use crate::at_once::AtOnce;
+use crate::bundle::Bundles;
 use crate::bus::Bus;
 use crate::cloud::Cloud;
 use crate::counts::Counts;
@@ -49,6 +51,10 @@ pub(crate) struct Shared {
     pub(crate) places: Arc<Places>,
     pub(crate) cloud: Option<Cloud>,
     pub(crate) housekeeping: Housekeeping,
+    /// What bundles are made of, and where.
+    pub(crate) bundles: Option<Bundles>,
+    /// Taken while a session from elsewhere gets its name and is recorded: one at a time.
+    pub(crate) imports: Semaphore,
 }
 
 impl Shared {

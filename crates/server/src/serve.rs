@@ -19,7 +19,7 @@ use ash_engine::agent::Library;
 use ash_engine::bridge::{
     BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id,
 };
-use ash_engine::{Engine, IdSource, Options, SandboxHost as _, SystemClock};
+use ash_engine::{Bundles, Engine, IdSource, Options, SandboxHost as _, SystemClock};
 use ash_store::Store;
 use ash_store::sqlite::SqliteStore;
 use rustix::fs::FlockOperation;
@@ -130,6 +130,8 @@ impl Server {
             boot_id: boot_id().context("could not find out which boot of the machine this is")?,
         })
         .context("could not open the sandboxes")?;
+        let bundles = Bundles::open(&host, &data, library.clone());
+        let bundles = bundles.context("could not make a place for bundles")?;
         let metrics = Metrics::start(format!("ash-{}", std::process::id()));
         let policy = Policy {
             idle_timeout: config.idle_timeout_ms,
@@ -151,6 +153,7 @@ impl Server {
             ids: IdSource::unguessable(),
             owner,
             cloud,
+            bundles: Some(bundles),
         });
         let began = clock.now();
         let app = App::new(AppParts {

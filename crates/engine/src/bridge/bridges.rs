@@ -30,6 +30,7 @@ use super::process::Isolation;
 use super::upkeep;
 use super::warm::Pool;
 use super::word::{done, failed, frame_of, not_prepared, start_failed, unexpected};
+use crate::archive::Archive;
 use crate::files::Stored;
 use crate::host::{
     Away, Collected, Comparison, Detail, HostError, Persist, PutAway, Reporter, SandboxHost,
@@ -108,6 +109,11 @@ impl BridgeHost {
         {
             let _taken_meanwhile = cgroups.remove();
         }
+    }
+
+    /// Where snapshots lie.
+    pub(crate) fn archive(&self) -> Arc<Archive> {
+        Arc::clone(&self.0.archive)
     }
 
     /// Where a session's agent works.

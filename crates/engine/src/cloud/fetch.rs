@@ -1,6 +1,6 @@
 //! What is in the cloud, read back: nothing of it is believed before its digest was compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,16 @@ use ash_core::id::{AgentName, SessionId, SnapshotId, TenantId};
 use ash_core::number::{LogEpoch, Seq};
 use ash_core::session::{History, LogEntry};
 use ash_core::time::Timestamp;
-use ash_snapshot::{Damaged, Restore};
+use ash_snapshot::{Damaged, Restore, SnapshotError};
 
 use super::Cloud;
 use super::error::CloudError;
+use super::new_set::{SECRETS_OF_AGENTS, SECRETS_OF_SESSIONS, without};
 use super::place::Shelf;
 use super::set::{
     AgentRecord, Head, MAX_AGENT, MAX_RECORD, MAX_SEGMENT, Record, digest_of, entry, versioned,
 };
-use crate::agent::{Definition, MAX_BYTES, MAX_FILES, Source};
+use crate::agent::{Definition, DeployError, Library, MAX_BYTES, MAX_FILES, Source};
 use crate::archive::theirs;
 
 /// How many bytes a log may have that is brought back: all of it is recorded at once.
@@ -43,13 +44,13 @@ pub struct CloudSession {
 }
 
 /// Everything of a session that is in the cloud, but for its files.
-pub(super) struct Fetched {
-    pub(super) epoch: LogEpoch,
-    pub(super) snapshot: SnapshotId,
-    pub(super) record: Record,
-    pub(super) agent: AgentRecord,
-    pub(super) log: Vec<LogEntry>,
-    pub(super) history: History,
+pub(crate) struct Fetched {
+    pub(crate) epoch: LogEpoch,
+    pub(crate) snapshot: SnapshotId,
+    pub(crate) record: Record,
+    pub(crate) agent: AgentRecord,
+    pub(crate) log: Vec<LogEntry>,
+    pub(crate) history: History,
 }
 
 impl Cloud {
@@ -80,61 +81,88 @@ impl Cloud {
         }
         Ok(found)
     }
+}
 
-    /// Everything of a session but its files, which are there. Blocks.
-    pub(super) fn fetch(
-        &self,
-        tenant: &TenantId,
-        session: SessionId,
-    ) -> Result<Fetched, CloudError> {
-        let shelf = self.0.remote.shelf(tenant)?;
-        let head = shelf.latest_head(tenant, session)?;
-        let head = head.ok_or_else(|| CloudError::NotFound(format!("session {session}")))?;
-        let record = shelf.get_part(&head.record, MAX_RECORD)?;
-        let record: Record = versioned(&record, &head.record.name)?;
-        let damaged = |what: &str| CloudError::Damaged(what.to_owned());
-        if !record.snapshots.iter().any(|kept| kept.captured.id == head.snapshot) {
-            return Err(damaged(&head.record.name));
-        }
-        let agent = shelf.get(&head.agent.name, MAX_AGENT)?;
-        let agent = agent.ok_or_else(|| CloudError::NotFound(head.agent.name.clone()))?;
-        if digest_of(&agent) != head.agent.blake3 {
-            return Err(damaged(&head.agent.name));
-        }
-        let agent = versioned(&agent, &head.agent.name)?;
-        let (log, history) = log_of(&shelf, &head)?;
-        // Before anything is made of it.
-        shelf.repository.snapshot(theirs(head.snapshot))?;
-        let Head { epoch, snapshot, .. } = head;
-        Ok(Fetched { epoch, snapshot, record, agent, log, history })
+/// Everything of a session but its files, which are there. Blocks.
+pub(crate) fn fetch(
+    shelf: &Shelf,
+    tenant: &TenantId,
+    session: SessionId,
+) -> Result<Fetched, CloudError> {
+    let head = shelf.latest_head(tenant, session)?;
+    let head = head.ok_or_else(|| CloudError::NotFound(format!("session {session}")))?;
+    let record = shelf.get_part(&head.record, MAX_RECORD)?;
+    let mut record: Record = versioned(&record, &head.record.name)?;
+    let damaged = |what: &str| CloudError::Damaged(what.to_owned());
+    let ids: BTreeSet<_> = record.snapshots.iter().map(|kept| kept.captured.id).collect();
+    let are_right = ids.contains(&head.snapshot)
+        && ids.len() == record.snapshots.len()
+        && record.snapshots.iter().all(|kept| kept.seq <= head.seq);
+    if !are_right {
+        return Err(damaged(&head.record.name));
     }
+    let agent = shelf.get(&head.agent.name, MAX_AGENT)?;
+    let agent = agent.ok_or_else(|| CloudError::NotFound(head.agent.name.clone()))?;
+    if digest_of(&agent) != head.agent.blake3 {
+        return Err(damaged(&head.agent.name));
+    }
+    let mut agent: AgentRecord = versioned(&agent, &head.agent.name)?;
+    // Nobody puts secrets there. What somebody has put there all the same is not taken for one of ours.
+    let config = without(&record.settings.config, &SECRETS_OF_SESSIONS);
+    record.settings.config = config.map_err(|_| damaged(&head.record.name))?;
+    let settings = without(&agent.settings, &SECRETS_OF_AGENTS);
+    agent.settings = settings.map_err(|_| damaged(&head.agent.name))?;
+    let (log, history) = log_of(shelf, &head)?;
+    // Before anything is made of it.
+    shelf.repository.snapshot(theirs(head.snapshot))?;
+    let Head { epoch, snapshot, .. } = head;
+    Ok(Fetched { epoch, snapshot, record, agent, log, history })
+}
 
-    /// Brings the directory of an agent back to where those of agents are, unless it is there. Blocks.
-    pub(super) fn fetch_agent(
-        &self,
-        tenant: &TenantId,
-        agent: &AgentRecord,
-    ) -> Result<Definition, CloudError> {
-        let shelf = self.0.remote.shelf(tenant)?;
-        let snapshot = shelf.repository.snapshot(theirs(agent.snapshot))?;
-        let aside = Aside::new(&self.0.data, agent.snapshot).map_err(CloudError::here)?;
-        shelf.repository.restore(&Restore {
-            tree: snapshot.root("agent")?,
-            path: b"",
-            damaged: Damaged::Refuse,
-            target: &aside.0,
-            owner: None,
-            max_entries: 4 * MAX_FILES,
-            max_bytes: MAX_BYTES,
-            threads: 1,
-            progress: &|_| true,
-        })?;
-        let captured = self.0.library.capture_path(&aside.0).map_err(CloudError::here)?;
-        if captured.digest != agent.digest {
-            return Err(CloudError::Damaged(format!("agent {}", agent.digest)));
-        }
-        Ok(Definition { source: Source::Files, ..captured })
+/// Brings the directory of an agent to where those of agents are, unless it is there. What it is made of lies aside
+/// for a moment. Blocks.
+pub(crate) fn fetch_agent(
+    shelf: &Shelf,
+    library: &Library,
+    aside: &Path,
+    agent: &AgentRecord,
+) -> Result<Definition, CloudError> {
+    let snapshot = shelf.repository.snapshot(theirs(agent.snapshot))?;
+    let aside = Aside::new(aside, agent.snapshot).map_err(CloudError::here)?;
+    let damaged = || CloudError::Damaged(format!("agent {}", agent.digest));
+    let restored = shelf.repository.restore(&Restore {
+        tree: snapshot.root("agent")?,
+        path: b"",
+        damaged: Damaged::Refuse,
+        target: &aside.0,
+        owner: None,
+        max_entries: 4 * MAX_FILES,
+        max_bytes: MAX_BYTES,
+        threads: 1,
+        progress: &|_| true,
+    });
+    match restored {
+        // No agent is as large.
+        Err(SnapshotError::TooMuch { .. }) => return Err(damaged()),
+        restored => drop(restored?),
     }
+    let captured = library.capture_path(&aside.0).map_err(|error| match error {
+        DeployError::Unavailable(error) => CloudError::here(error),
+        // It was an agent when it was brought there.
+        DeployError::NoInstructions
+        | DeployError::NotADirectory { .. }
+        | DeployError::Unreadable { .. }
+        | DeployError::BadPath { .. }
+        | DeployError::SpecialFile { .. }
+        | DeployError::BadLink { .. }
+        | DeployError::TooManyFiles { .. }
+        | DeployError::TooLarge { .. }
+        | DeployError::Manifest { .. } => damaged(),
+    })?;
+    if captured.digest != agent.digest {
+        return Err(damaged());
+    }
+    Ok(Definition { source: Source::Files, ..captured })
 }
 
 fn shown(head: Head) -> CloudSession {
@@ -171,9 +199,8 @@ fn log_of(shelf: &Shelf, head: &Head) -> Result<(Vec<LogEntry>, History), CloudE
 struct Aside(PathBuf);
 
 impl Aside {
-    fn new(data: &Path, of: SnapshotId) -> io::Result<Self> {
-        let parent = data.join("import");
-        fs::create_dir_all(&parent)?;
+    fn new(parent: &Path, of: SnapshotId) -> io::Result<Self> {
+        fs::create_dir_all(parent)?;
         let place = Self(parent.join(of.to_string()));
         // One that was cut short left it.
         match fs::remove_dir_all(&place.0) {

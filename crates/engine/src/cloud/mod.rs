@@ -8,6 +8,7 @@ mod error;
 mod fetch;
 mod front;
 mod import;
+mod new_set;
 mod pace;
 mod place;
 mod set;
@@ -33,7 +34,11 @@ use work::{Turns, Wanted};
 
 pub use error::CloudError;
 pub use fetch::CloudSession;
-pub(crate) use place::Remote;
+pub(crate) use fetch::{Fetched, fetch, fetch_agent};
+pub(crate) use new_set::NewSet;
+pub(crate) use place::{Remote, Shelf};
+pub(crate) use set::AgentRecord;
+pub(crate) use upload::MAX_SNAPSHOTS;
 pub(crate) use work::{to_bring_up, work};
 
 /// Where the cloud is, and how much of the line it may have.
@@ -167,6 +172,11 @@ impl Cloud {
         }
     }
 
+    /// Whether a session of that name is there, whoever has brought it. Blocks.
+    pub(crate) fn knows(&self, tenant: &TenantId, session: SessionId) -> Result<bool, CloudError> {
+        Ok(!self.0.remote.shelf(tenant)?.heads(session)?.is_empty())
+    }
+
     fn is_down(&self) -> bool {
         *self.0.health.lock().unwrap_or_else(PoisonError::into_inner) == Health::Down
     }
@@ -206,7 +216,7 @@ fn copy_of(from: &Repository, id: SnapshotId) -> Replicate<'_> {
 }
 
 /// Does something that waits for the disk or the network, where that is allowed.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CloudError> + Send + 'static,
 ) -> Result<T, CloudError> {
     match tokio::task::spawn_blocking(work).await {

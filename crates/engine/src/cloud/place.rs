@@ -8,14 +8,16 @@
 //!                                             heads/…       which of them belong together
 //! ```
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ash_core::id::TenantId;
 use ash_snapshot::Repository;
-use ash_snapshot::objects::{self, Listed, Objects, Options, Put};
+use ash_snapshot::objects::{self, Listed, LocalObjects, Objects, Options, Put};
 
 use super::error::CloudError;
 use super::pace::{Pace, Paced};
@@ -32,6 +34,8 @@ pub(crate) struct Remote {
 pub(crate) struct Shelf {
     objects: Box<dyn Objects>,
     pub(crate) repository: Repository,
+    /// The place, if it goes when nobody needs it any more.
+    _kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Remote {
@@ -65,7 +69,8 @@ impl Remote {
         let below = open(&format!("{place}/repository"));
         let below = self.at_pace(below.map_err(|error| CloudError::there(&error))?);
         let repository = Repository::open(below)?;
-        let shelf = Arc::new(Shelf { objects: self.at_pace(objects), repository });
+        let objects = self.at_pace(objects);
+        let shelf = Arc::new(Shelf { objects, repository, _kept: None });
         let mut opened = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // Two that came at once need not agree: what is there is the same.
         Ok(Arc::clone(opened.entry(tenant.clone()).or_insert(shelf)))
@@ -84,6 +89,20 @@ impl Remote {
 }
 
 impl Shelf {
+    /// The shelf of a tenant in a directory, laid out as a bucket. It is there for as long as this is: whoever works
+    /// with it on another thread may be the last.
+    pub(crate) fn beneath(
+        directory: &Path,
+        tenant: &TenantId,
+        kept: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self, CloudError> {
+        let place = directory.join("tenants").join(tenant.as_str());
+        let objects = LocalObjects::open(&place).map_err(CloudError::here)?;
+        let below = LocalObjects::open(&place.join("repository")).map_err(CloudError::here)?;
+        let repository = Repository::open(Box::new(below))?;
+        Ok(Self { objects: Box::new(objects), repository, _kept: Some(kept) })
+    }
+
     /// Puts an object whose name says what is in it: one that is there already is the same.
     pub(super) fn put(&self, name: &str, bytes: &[u8]) -> Result<Put, CloudError> {
         self.objects.put(name, bytes).map_err(|error| CloudError::there(&error))

@@ -55,7 +55,7 @@ pub(super) struct Segment {
 /// What makes a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Head {
+pub(crate) struct Head {
     pub(super) version: u32,
     pub(super) session: SessionId,
     pub(super) tenant: TenantId,

@@ -153,7 +153,8 @@ impl Client {
     /// Makes a session that is in the server's bucket one of the server.
     pub async fn import_cloud_session(&self, id: Uuid) -> Result<Session, ClientError> {
         let path = format!("/api/cloud/sessions/{id}/import");
-        let answer: SessionBody = self.ask(Ask::post(path, &json!({}), Repeat::Never)).await?;
+        let repeat = Repeat::Keyed(idempotency_key());
+        let answer: SessionBody = self.ask(Ask::post(path, &json!({}), repeat)).await?;
         Ok(answer.session)
     }
 

@@ -11,7 +11,7 @@ use ash_core::failure::FailureCode;
 use ash_core::refusal::Refusal;
 use ash_core::session::Status;
 use ash_engine::files::FileError;
-use ash_engine::{CloudError, EngineError, WorkspaceError};
+use ash_engine::{BundleError, CloudError, EngineError, WorkspaceError};
 use ash_store::StoreError;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -147,6 +147,7 @@ impl From<EngineError> for ApiError {
                 "This server has no cloud: ASH_SNAPSHOT_URL is not set",
             ),
             EngineError::Cloud(error) => error.into(),
+            EngineError::Bundle(error) => error.into(),
             EngineError::NoSavedState => Self::new(
                 StatusCode::CONFLICT,
                 Code::NO_SAVED_STATE,
@@ -179,6 +180,35 @@ impl From<CloudError> for ApiError {
             }
             CloudError::Here(cause) => Self::internal(cause),
             CloudError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// What is wrong with a bundle. Its sentences speak of what is in it, and of nothing else.
+impl From<BundleError> for ApiError {
+    fn from(error: BundleError) -> Self {
+        let unusable = StatusCode::UNPROCESSABLE_ENTITY;
+        match error {
+            BundleError::Damaged(what) => Self::new(
+                unusable,
+                Code::IMPORT_DAMAGED,
+                format!("The bundle is damaged, or none: {what}"),
+            ),
+            BundleError::TooNew(version) => Self::new(
+                unusable,
+                Code::IMPORT_TOO_NEW,
+                format!("The bundle is of version {version}, which is not known here"),
+            ),
+            BundleError::TooLarge(most) => Self::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                Code::TOO_LARGE,
+                format!("The bundle has more than {most} bytes"),
+            ),
+            error @ (BundleError::NoRoom
+            | BundleError::Gone
+            | BundleError::Cloud(_)
+            | BundleError::Here(_)
+            | BundleError::Store(_)) => EngineError::from(error).into(),
         }
     }
 }

@@ -420,10 +420,15 @@ fn check(body: &CreateSession) -> Result<(), ApiError> {
     length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
     check_words(body.title.as_deref(), body.metadata.as_ref())?;
     check_env(body.extra_env.as_ref())?;
-    for (name, milliseconds) in [("idleTimeoutMs", body.idle_timeout_ms), ("ttlMs", body.ttl_ms)] {
+    check_times(body.idle_timeout_ms, body.ttl_ms)?;
+    body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
+    Ok(())
+}
+
+pub(super) fn check_times(idle_timeout: Option<u64>, ttl: Option<u64>) -> Result<(), ApiError> {
+    for (name, milliseconds) in [("idleTimeoutMs", idle_timeout), ("ttlMs", ttl)] {
         milliseconds.map(|ms| range(name, ms, 1_000, LONGEST_MS)).transpose()?;
     }
-    body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
     Ok(())
 }
 
@@ -441,7 +446,7 @@ pub(super) fn check_model(model: Option<&str>) -> Result<(), ApiError> {
     }
 }
 
-fn check_words(
+pub(super) fn check_words(
     title: Option<&str>,
     metadata: Option<&BTreeMap<String, String>>,
 ) -> Result<(), ApiError> {

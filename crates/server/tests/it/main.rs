@@ -12,6 +12,7 @@ mod commands;
 mod copies;
 mod docs;
 mod documents;
+mod exports;
 mod fake;
 mod faults;
 mod history;

@@ -436,6 +436,7 @@ async fn engine_with(
         ids: IdSource::unguessable(),
         owner,
         cloud: None,
+        bundles: None,
     });
     (engine, host)
 }

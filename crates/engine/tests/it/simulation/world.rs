@@ -1,5 +1,4 @@
-//! The world of the simulation: it starts engines and kills them while clients and followers go
-//! on, then lets everything come to rest and has it checked.
+//! The world of the simulation: engines are killed while clients go on; at rest, everything is checked.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -204,6 +203,7 @@ impl World {
             ids: IdSource::seeded(owner.get() << 32),
             owner,
             cloud: None,
+            bundles: None,
         });
         self.engine.change(|living| *living = Some(engine));
     }

@@ -1,21 +1,26 @@
 //! `ash session import`
 
+use std::fs::File;
+use std::os::fd::AsFd as _;
+
+use anyhow::Context as _;
 use ash_core::time::Clock as _;
 use ash_engine::SystemClock;
 use uuid::Uuid;
 
 use super::word;
-use crate::api::{CloudSession, SessionBody};
+use crate::api::{CloudSession, Session, SessionBody};
 use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
 use crate::cli::format;
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, note, print};
+use crate::client::Upload;
 
-/// Make a session that is in the server's bucket one of the server
+/// Make a session from a file, or from the server's bucket, one of the server
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The session: s3://bucket/prefix/ID, gs://bucket/prefix/ID, or its id
+    /// A file that was exported, - for standard input, s3://bucket/prefix/ID, gs://bucket/prefix/ID, or an id in the bucket
     #[arg(required_unless_present = "list")]
     from: Option<String>,
     /// Say what is there, and import nothing
@@ -25,6 +30,11 @@ pub(super) struct Args {
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let Some(from) = &args.from else { return list(ctx).await };
+    if is_file(from) {
+        let bundle = open(from)?;
+        let live = Live::new(&ctx.screen, "importing…");
+        return told(ctx, live.during(ctx.client.import_bundle(&bundle)).await?);
+    }
     let (bucket, id) = split(from)?;
     if let Some(bucket) = bucket {
         let there = ctx.client.cloud_sessions().await?;
@@ -40,12 +50,34 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     if session.id != id && !ctx.screen.json {
         note(&format!("there is a session {id} already: this one has another id"));
     }
+    told(ctx, session)
+}
+
+fn told(ctx: &Context, session: Session) -> anyhow::Result<Exit> {
     if ctx.screen.json {
         Screen::document(&SessionBody { session })?;
     } else {
         print(&format!("{} is {}\n", session.id, word(session.status)))?;
     }
     Ok(Exit::Ok)
+}
+
+/// Whether a file of this machine is meant. One that looks like something else is written with its directory.
+fn is_file(from: &str) -> bool {
+    from == "-" || (!from.contains("://") && from.parse::<Uuid>().is_err())
+}
+
+fn open(from: &str) -> anyhow::Result<Upload> {
+    let about = || format!("could not open {from}");
+    let file = match from {
+        "-" => std::io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        path => File::open(path),
+    };
+    let file = file.with_context(about)?;
+    if file.metadata().with_context(about)?.is_dir() {
+        return Err(Mistake::Usage(format!("{from} is a directory")).into());
+    }
+    Upload::of(file).with_context(about)
 }
 
 /// A bucket, if one is named, and a session.
@@ -102,5 +134,11 @@ mod test {
             assert_eq!(split(&from).unwrap(), (bucket, uuid), "{from}");
         }
         assert!(split("s3://b/p").is_err());
+        for from in [id.to_owned(), format!("s3://b/p/{id}"), format!("gs://b#{id}")] {
+            assert!(!is_file(&from), "{from}");
+        }
+        for from in ["-", "a.tar", "./0192", "/tmp/b/c.tar", &format!("./{id}")] {
+            assert!(is_file(from), "{from}");
+        }
     }
 }

@@ -33,20 +33,20 @@ async fn served_by(endpoint: &str) -> Spawned {
     Spawned::with(&settings).await
 }
 
-async fn say(client: &Client, session: &str, prompt: &str) {
+pub(super) async fn say(client: &Client, session: &str, prompt: &str) {
     let frames = client.say(session, prompt).await.all().await;
     assert_eq!(frames.last().unwrap().event, "done", "{frames:#?}");
 }
 
-async fn look(client: &Client, session: &str) -> Value {
+pub(super) async fn look(client: &Client, session: &str) -> Value {
     client.get(&format!("/api/sessions/{session}")).await.ok()["session"].clone()
 }
 
-async fn post(client: &Client, session: &str, what: &str) -> Value {
+pub(super) async fn post(client: &Client, session: &str, what: &str) -> Value {
     client.post(&format!("/api/sessions/{session}/{what}"), &json!({})).await.ok()
 }
 
-async fn remembers(client: &Client, session: &str) {
+pub(super) async fn remembers(client: &Client, session: &str) {
     let frames = client.say(session, "Who am I?\n/recall").await.all().await;
     assert!(frames.iter().any(|frame| frame.raw.contains("My name is Ada.")), "{frames:#?}");
 }
@@ -62,7 +62,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     panic!("it never came about that {what}");
 }
 
-async fn in_cloud(client: &Client, session: &str) {
+pub(super) async fn in_cloud(client: &Client, session: &str) {
     until("everything is in the cloud", async || {
         let session = look(client, session).await;
         !session["snapshot"].is_null() && session["cloudSeq"] == session["snapshot"]["seq"]
@@ -204,14 +204,14 @@ async fn what_opens_the_bucket_is_nowhere_in_a_sandbox() {
     spawned.end().await;
 }
 
-async fn import(client: &Client, session: &str) -> Value {
+pub(super) async fn import(client: &Client, session: &str) -> Value {
     let path = format!("/api/cloud/sessions/{session}/import");
     let imported = client.post(&path, &json!({})).await;
     assert_eq!(imported.status, 201, "{}", imported.body);
     imported.json()["session"].clone()
 }
 
-async fn conversation(client: &Client, session: &str) -> Vec<Value> {
+pub(super) async fn conversation(client: &Client, session: &str) -> Vec<Value> {
     let messages = client.get(&format!("/api/sessions/{session}/messages")).await.ok();
     messages["messages"].as_array().unwrap().iter().map(|it| it["content"].clone()).collect()
 }
@@ -276,7 +276,15 @@ async fn a_session_comes_back_when_the_whole_data_directory_is_gone() {
     in_cloud(&spawned.client, &id).await;
     spawned.kill_and_restart_without("data");
     assert_eq!(spawned.client.get("/api/sessions").await.ok()["sessions"], json!([]));
-    import(&spawned.client, &id).await;
+    let path = format!("/api/cloud/sessions/{id}/import");
+    let again = async |key: &str| {
+        let key = format!("idempotency-key: {key}");
+        let made = spawned.client.ask("POST", &path, &[&key], None).await.ok();
+        made["session"]["id"].clone()
+    };
+    assert_eq!(again("once").await, json!(id));
+    assert_eq!(again("once").await, json!(id), "a request that is sent again happens once");
+    assert_ne!(again("twice").await, json!(id));
     let back = post(&spawned.client, &id, "resume").await["resume"].clone();
     assert_eq!(back["source"], "cloud", "{back}");
     remembers(&spawned.client, &id).await;

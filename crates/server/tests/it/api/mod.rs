@@ -3,6 +3,7 @@
 mod agents;
 mod bad_requests;
 mod budget;
+mod bundles;
 mod client;
 mod cloud;
 mod crash;
