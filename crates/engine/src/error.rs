@@ -127,6 +127,7 @@ impl From<CloudError> for EngineError {
             | CloudError::NotFound(_)
             | CloudError::Damaged(_)
             | CloudError::TooNew { .. }
+            | CloudError::TooLarge(_)
             | CloudError::Elsewhere => Self::Cloud(error),
         }
     }

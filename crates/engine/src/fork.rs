@@ -16,6 +16,7 @@ use ash_store::{
     ImportedSession, Inherited, NewSession, RunRecord, SessionRecord, StoreError, StoredSession,
 };
 
+use crate::cloud::as_it_is;
 use crate::engine::{Created, Engine, Idempotency};
 use crate::error::EngineError;
 
@@ -77,6 +78,8 @@ impl Engine {
             Some(idempotency) => Some(self.receipt(idempotency, &Created { session: id })?),
             None => None,
         };
+        let missing = snapshots.iter().filter(|kept| !kept.places.cloud);
+        let missing: Vec<_> = missing.map(|kept| kept.snapshot.captured.id).collect();
         let imported = ImportedSession {
             new: NewSession {
                 record,
@@ -88,10 +91,16 @@ impl Engine {
             },
             inherited: Some(Inherited { session: parent, through }),
             runs: decision.runs,
+            outbox: as_it_is(&self.shared, id, &missing),
             snapshots,
         };
         match store.import_session(&imported).await {
-            Ok(_) => Ok(store.session(tenant, id).await?),
+            Ok(_) => {
+                if let Some(cloud) = self.cloud() {
+                    cloud.want(id);
+                }
+                Ok(store.session(tenant, id).await?)
+            }
             // The same request was carried out between our look and our write.
             Err(StoreError::Exists("receipt")) => match self.earlier(idempotency.as_ref()).await? {
                 Some(Created { session }) => Ok(store.session(tenant, session).await?),

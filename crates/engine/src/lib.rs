@@ -40,7 +40,7 @@ pub mod testing;
 mod workspace;
 
 pub use clock::SystemClock;
-pub use cloud::{Cloud, CloudError, CloudOptions, CloudSession};
+pub use cloud::{Cloud, CloudError, CloudFailure, CloudOptions, CloudSession};
 pub use counts::Resumes;
 pub use engine::{Accepted, CreateSession, Engine, Idempotency, Options, SendPrompt};
 pub use error::EngineError;

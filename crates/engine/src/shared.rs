@@ -7,7 +7,7 @@ use ash_core::number::Owner;
 use ash_core::policy::{Context, Policy};
 use ash_core::session::Session;
 use ash_core::time::{Clock, Timestamp};
-use ash_store::Store;
+use ash_store::{Commit, Store};
 
 use crate::at_once::AtOnce;
 use crate::bus::Bus;
@@ -56,10 +56,14 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Whoever waits for the cloud looks again, if it may have to do with what has changed.
-    pub(crate) fn tell_cloud(&self, before: &Session, after: &Session) {
-        if let Some(cloud) = &self.cloud
-            && (before.persistence() != after.persistence() || before.sandbox() != after.sandbox())
+    /// The cloud looks at what was committed, if there is something for it; and whoever waits for it looks again, if
+    /// it may have to do with what has changed.
+    pub(crate) fn tell_cloud(&self, before: &Session, commit: &Commit) {
+        let Some(cloud) = &self.cloud else { return };
+        let after = &commit.session;
+        if !commit.outbox.is_empty() {
+            cloud.want(after.id());
+        } else if before.persistence() != after.persistence() || before.sandbox() != after.sandbox()
         {
             cloud.tell();
         }

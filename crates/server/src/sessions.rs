@@ -13,6 +13,7 @@ use ash_core::number::Seq;
 use ash_core::resume::Receipt;
 use ash_core::session::{Sandbox, State, Status};
 use ash_core::snapshot::Snapshot;
+use ash_engine::CloudFailure;
 use ash_store::StoredSession;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -217,10 +218,19 @@ fn config_view(config: &Json) -> BTreeMap<String, Value> {
     stored.into_iter().collect()
 }
 
+/// What is known of a session in the cloud.
+#[derive(Debug, Default)]
+pub(crate) struct InCloud {
+    /// Where its log ended when the files were captured that are there.
+    pub(crate) seq: Option<Seq>,
+    /// Why it is not there as it is.
+    pub(crate) failure: Option<CloudFailure>,
+}
+
 /// A session as the wire has it.
 pub(crate) fn session_view(
     stored: &StoredSession,
-    cloud_seq: Option<Seq>,
+    in_cloud: InCloud,
     isolation: &str,
 ) -> api::Session {
     let StoredSession { record, session } = stored;
@@ -275,7 +285,11 @@ pub(crate) fn session_view(
             attempts: failed.attempts,
             at: api::rfc3339(failed.at),
         }),
-        cloud_seq: cloud_seq.map(Seq::get),
+        cloud_seq: in_cloud.seq.map(Seq::get),
+        cloud_error: in_cloud.failure.map(|failure| api::CloudFailure {
+            message: failure.message,
+            at: api::rfc3339(failure.at),
+        }),
         isolation: isolation.to_owned(),
     }
 }

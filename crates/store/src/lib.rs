@@ -26,6 +26,7 @@ pub mod sqlite;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ash_core::id::{
     AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, SnapshotId, TenantId,
@@ -38,10 +39,10 @@ use async_trait::async_trait;
 
 pub use error::StoreError;
 pub use model::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, Inherited, KeyHash,
-    NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt,
-    ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, Settings, StoredSession,
-    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
+    Inherited, KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place,
+    Places, Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, Settings,
+    StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 
 /// The result of every operation.
@@ -53,6 +54,9 @@ pub const MAX_ENTRY_BYTES: usize = 16 * 1024 * 1024;
 
 /// How many bytes of entries are read at once, about: a page ends with the entry that reaches it.
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
+
+/// For how long a task may be put back.
+pub const MAX_OUTBOX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the product has to remember. Every method is one atomic, durable operation.
 #[async_trait]
@@ -237,10 +241,15 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<()>;
     /// Notes that a snapshot lies there too, whatever is known of the other place.
     async fn found_snapshot(&self, session: SessionId, id: SnapshotId, place: Place) -> Result<()>;
-    /// How far each session is in the cloud: the last entry before its latest snapshot that is there. Those of which
-    /// nothing is there are left out.
-    async fn cloud_seqs(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, Seq>>;
-    /// Sessions of any tenant with snapshots that are not in the cloud, by id, after `after`.
+    /// What of each session was last put into the cloud. Those of which nothing was are left out.
+    async fn cloud_heads(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, CloudHead>>;
+    /// Notes what of a session is in the cloud now.
+    async fn put_cloud_head(&self, session: SessionId, head: &CloudHead) -> Result<()>;
+    /// Begins to use a cloud, as `writer` unless another name was given before. If it is not the one that was used
+    /// last, nothing counts as being there any more: neither snapshots nor heads.
+    async fn use_cloud(&self, bucket: &str, writer: &str) -> Result<CloudUse>;
+    /// Sessions of any tenant with snapshots that are not in the cloud, or with snapshots and no head there, by id,
+    /// after `after`.
     async fn lagging_sessions(
         &self,
         after: Option<SessionId>,
@@ -291,7 +300,8 @@ pub trait Store: Send + Sync + 'static {
     async fn purge_receipts(&self, before: Timestamp) -> Result<u64>;
 
     /// Takes up to `limit` tasks of a topic that are ready, or whose taker let `leased_until`
-    /// pass. Each taking counts as an attempt.
+    /// pass; or, if there are none, that become ready later than in [`MAX_OUTBOX_WAIT`]: those were
+    /// put back under another clock. Each taking counts as an attempt.
     async fn claim_outbox(
         &self,
         topic: &str,

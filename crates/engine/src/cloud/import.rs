@@ -4,6 +4,7 @@
 //! new epoch: who followed it elsewhere is told. It is paused, and its files stay in the cloud until it is resumed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ash_core::id::{AgentId, AgentName, SessionId, TenantId};
 use ash_core::json::Json;
@@ -14,13 +15,16 @@ use ash_store::{
 };
 
 use super::fetch::{CloudSession, Fetched};
+use super::owed::as_it_is;
 use super::set::AgentRecord;
-use super::upload::Anew;
 use super::{Cloud, CloudError, blocking};
 use crate::agent::Definition;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::shared::Shared;
+
+/// How long somebody waits for an answer of the cloud.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How much of its digest an agent's name gets if another one is called so.
 const DIGITS: usize = 8;
@@ -33,8 +37,7 @@ impl Engine {
         limit: u32,
     ) -> Result<Vec<CloudSession>, EngineError> {
         let (cloud, tenant) = (self.the_cloud()?.clone(), tenant.clone());
-        let listed = blocking(move || cloud.sessions(&tenant, limit as usize)).await;
-        Ok(listed?)
+        Ok(soon(blocking(move || cloud.sessions(&tenant, limit as usize))).await?)
     }
 
     /// Makes a session of a tenant that is in the cloud one of this server.
@@ -45,9 +48,13 @@ impl Engine {
     ) -> Result<Arc<StoredSession>, EngineError> {
         self.accepts_work()?;
         let cloud = self.the_cloud()?.clone();
+        let heads = {
+            let (cloud, tenant) = (cloud.clone(), tenant.clone());
+            soon(blocking(move || cloud.heads_of(&tenant, session))).await?
+        };
         let fetched = {
             let (cloud, tenant) = (cloud.clone(), tenant.clone());
-            blocking(move || cloud.fetch(&tenant, session)).await?
+            blocking(move || cloud.fetch(&tenant, session, &heads)).await?
         };
         let agent = agent_of(&self.shared, &cloud, tenant, &fetched).await?;
         let id = self.free_id(session).await?;
@@ -56,6 +63,9 @@ impl Engine {
         let ctx = self.shared.context();
         let (made, decision) =
             Session::with_history(&ctx, id, Origin::Import(session), epoch.next(), history, last);
+        let made = made
+            .with_time_to_live(&ctx, record.ttl_ms.map(Duration::from_millis))
+            .with_idle_timeout(record.idle_timeout_ms.map(Duration::from_millis));
         let places = Places { local: false, cloud: true };
         let snapshots = record.snapshots.into_iter();
         let snapshots = snapshots.map(|snapshot| StoredSnapshot { snapshot, places }).collect();
@@ -78,9 +88,12 @@ impl Engine {
             owner: self.shared.owner,
             receipt: None,
         };
-        let imported = ImportedSession { new, inherited: None, runs: decision.runs, snapshots };
+        // A set of this server's own: from then on nobody else takes the session for theirs.
+        let outbox = as_it_is(&self.shared, id, &[]);
+        let runs = decision.runs;
+        let imported = ImportedSession { new, inherited: None, runs, snapshots, outbox };
         self.shared.store.import_session(&imported).await?;
-        self.shared.tasks.spawn(take_over(Arc::clone(&self.shared), cloud, id));
+        cloud.want(id);
         Ok(self.shared.store.session(tenant, id).await?)
     }
 
@@ -105,15 +118,10 @@ impl Engine {
     }
 }
 
-/// Puts a set of this server's own: from now on nobody else takes the session for theirs.
-async fn take_over(shared: Arc<Shared>, cloud: Cloud, session: SessionId) {
-    let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return };
-    let put = cloud.bring_up(shared.store.as_ref(), session, shared.now(), Anew::Yes).await;
-    cloud.heard(put.as_ref().err());
-    if let Err(error) = put {
-        let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, session.id = %session, "session {session} is not taken over in the cloud yet");
-    }
+/// What the cloud is asked while somebody waits who could ask again: it answers soon, or cannot be reached.
+async fn soon<T>(asked: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
+    let late = |_| CloudError::Unavailable("it takes too long to answer".to_owned());
+    tokio::time::timeout(PATIENCE, asked).await.map_err(late)?
 }
 
 /// The version of an agent that a session was made with: found here, or made. Versions of others are left as they are.
@@ -123,6 +131,8 @@ async fn agent_of(
     tenant: &TenantId,
     fetched: &Fetched,
 ) -> Result<Agent, EngineError> {
+    // One at a time: sessions of the same agent come together, and find the same one.
+    let _turn = cloud.0.agents.acquire().await.map_err(CloudError::here)?;
     let name = &fetched.record.agent_name;
     let digest = &fetched.agent.digest;
     let mut names = vec![name.clone()];

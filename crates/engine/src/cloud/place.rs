@@ -1,6 +1,7 @@
 //! Where things lie in the bucket: everything of a tenant below a prefix of its own.
 //!
 //! ```text
+//!   <url>/bucket-id                                         which bucket it is
 //!   <url>/tenants/<tenant>/repository/…                     snapshots, as on the machine (FORMAT.md)
 //!                          agents/<digest>.json             what an agent is; its directory is a snapshot
 //!                          sessions/<session>/log/…         parts of the log
@@ -20,10 +21,22 @@ use ash_snapshot::objects::{self, Listed, Objects, Options, Put};
 use super::error::CloudError;
 use super::pace::{Pace, Paced};
 
+/// What says which bucket it is.
+const BUCKET: &str = "bucket-id";
+
+/// Digits that nobody else comes upon.
+pub(super) fn random_name() -> io::Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// What is in the bucket.
 pub(crate) struct Remote {
     url: String,
     reach: Options,
+    /// The whole of it.
+    root: Box<dyn Objects>,
     pace: Option<Arc<Pace>>,
     open: Mutex<BTreeMap<TenantId, Arc<Shelf>>>,
 }
@@ -45,13 +58,28 @@ impl Remote {
         bytes_per_second: Option<NonZeroU64>,
     ) -> io::Result<Self> {
         let url = url.trim_end_matches('/').to_owned();
-        drop(objects::open(&url, &reach)?);
+        let root = objects::open(&url, &reach)?;
         let pace = bytes_per_second.map(|most| Arc::new(Pace::new(most.get())));
-        Ok(Self { url, reach, pace, open: Mutex::default() })
+        Ok(Self { url, reach, root, pace, open: Mutex::default() })
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// What tells this bucket from every other, whatever it is called: it is put there by whoever comes first. An
+    /// answer also says that the bucket can be read. Blocks.
+    pub(super) fn bucket(&self) -> Result<String, CloudError> {
+        for _ in 0..2 {
+            match self.root.get(BUCKET, 128) {
+                Ok(name) => return Ok(String::from_utf8_lossy(&name).trim().to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(CloudError::there(&error)),
+            }
+            let name = random_name().map_err(CloudError::here)?;
+            self.root.put(BUCKET, name.as_bytes()).map_err(|error| CloudError::there(&error))?;
+        }
+        Err(CloudError::Unavailable(format!("{BUCKET} was put and is not there")))
     }
 
     /// A tenant's part of the bucket. What is asked of a server is tried out when it is opened first. Blocks.

@@ -377,14 +377,15 @@ impl Driver {
         decision: Decision,
         extras: Extras,
     ) -> Result<(), Setback> {
+        let told = extras.settings.as_ref();
         let commit = Commit {
             fence: owned.fence,
             expected_seq: owned.session.last_seq(),
             due_at: next.next_deadline(&self.shared.policy),
             entries: decision.entries,
             runs: decision.runs,
+            outbox: to_bring_up(&self.shared, (&owned.session, &next), told, &decision.snapshots),
             settings: extras.settings,
-            outbox: to_bring_up(&self.shared, self.id, &decision.snapshots),
             snapshots: decision.snapshots,
             receipt: extras.receipt.map(|receipt| receipt(owned.session.last_seq())),
             session: next,
@@ -393,7 +394,7 @@ impl Driver {
         match self.shared.store.commit(&commit).await {
             Ok(()) => {
                 let grew = commit.session.last_seq() > owned.session.last_seq();
-                self.shared.tell_cloud(&owned.session, &commit.session);
+                self.shared.tell_cloud(&owned.session, &commit);
                 let before = owned.session.current_run().map(|run| (run.id, run.phase));
                 note::tell(&self.shared, &owned.record, &owned.session, &commit);
                 owned.session = commit.session;

@@ -13,10 +13,10 @@ use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use ash_store::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
-    Result, RunRecord, SessionFilter, SessionRecord, Store, StoreError, StoredSession,
-    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
+    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
+    Receipt, ReceiptKey, Resting, Result, RunRecord, SessionFilter, SessionRecord, Store,
+    StoreError, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use async_trait::async_trait;
 
@@ -169,7 +169,9 @@ through_the_line! {
     fn snapshot(session: SessionId, id: SnapshotId) -> StoredSnapshot;
     fn place_snapshot(session: SessionId, id: SnapshotId, places: Places) -> ();
     fn found_snapshot(session: SessionId, id: SnapshotId, place: Place) -> ();
-    fn cloud_seqs(sessions: &[SessionId]) -> BTreeMap<SessionId, Seq>;
+    fn cloud_heads(sessions: &[SessionId]) -> BTreeMap<SessionId, CloudHead>;
+    fn put_cloud_head(session: SessionId, head: &CloudHead) -> ();
+    fn use_cloud(bucket: &str, writer: &str) -> CloudUse;
     fn lagging_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
     fn cloud_lag() -> u64;
     fn forget_snapshot(session: SessionId, id: SnapshotId) -> ();

@@ -118,11 +118,26 @@ pub struct Session {
     /// What went wrong with the last capture of its files, until one succeeds.
     #[schema(required)]
     pub snapshot_error: Option<SnapshotFailure>,
-    /// The last entry that is in the cloud.
+    /// The entry of the log at which the files were captured that are in the cloud: that of `snapshot`, when they are
+    /// the same.
     #[schema(required)]
     pub cloud_seq: Option<u64>,
+    /// Why it is not in the cloud as it is, if it was tried, until it is.
+    #[serde(default)]
+    #[schema(required)]
+    pub cloud_error: Option<CloudFailure>,
     /// What keeps its sandbox from the rest of the machine, or would keep the one that it gets.
     pub isolation: String,
+}
+
+/// Why a session is not in the cloud as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CloudFailure {
+    /// What went wrong.
+    pub message: String,
+    /// When.
+    #[schema(format = DateTime)]
+    pub at: String,
 }
 
 /// One session.

@@ -66,12 +66,14 @@ pub(super) async fn import(
 }
 
 fn view(found: ash_engine::CloudSession) -> CloudSession {
-    let ash_engine::CloudSession { session, agent_name, title, turns, seq, snapshot, at } = found;
+    let ash_engine::CloudSession { session, agent_name, title, turns, status, seq, snapshot, at } =
+        found;
     CloudSession {
         session_id: session.as_uuid(),
         agent_name: agent_name.to_string(),
         title,
         turns,
+        status,
         seq: seq.get(),
         snapshot_id: snapshot.as_uuid(),
         at: api::rfc3339(at),

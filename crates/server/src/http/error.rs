@@ -168,7 +168,7 @@ impl From<CloudError> for ApiError {
                 told
             }
             CloudError::NotFound(_) => Self::not_found("There is no such session in the cloud"),
-            CloudError::Damaged(_) | CloudError::Elsewhere => {
+            CloudError::Damaged(_) | CloudError::TooLarge(_) | CloudError::Elsewhere => {
                 let mut told =
                     Self::new(unusable, Code::IMPORT_DAMAGED, "What is in the cloud is damaged");
                 told.cause = Some(Arc::new(error));

@@ -18,7 +18,7 @@ impl Tables {
 
     pub(super) fn import(&mut self, imported: &ImportedSession) -> Result<Fence> {
         imported.check()?;
-        let ImportedSession { new, inherited, runs, snapshots } = imported;
+        let ImportedSession { new, inherited, runs, snapshots, outbox } = imported;
         let mut log = match inherited {
             Some(inherited) => self.inheritable(new, *inherited)?,
             None => Vec::new(),
@@ -35,6 +35,8 @@ impl Tables {
             let snapshot = &kept.snapshot;
             row.snapshots.insert((snapshot.seq, snapshot.captured.id), kept.clone());
         }
+        self.check_outbox(outbox)?;
+        self.keep_outbox(outbox);
         Ok(self.add(new, row))
     }
 
@@ -79,6 +81,7 @@ impl Tables {
             inherited: Seq::ZERO,
             runs: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            cloud_head: None,
         })
     }
 

@@ -25,8 +25,8 @@ use ash_core::session::{LogEntry, RunChange, Session};
 use ash_core::time::Timestamp;
 
 use crate::model::{
-    Agent, ApiKey, Credential, OutboxItem, Receipt, ReceiptKey, RunRecord, SessionFilter,
-    SessionRecord, StoredSession, StoredSnapshot, Tenant, storable_usage,
+    Agent, ApiKey, CloudHead, Credential, OutboxItem, Receipt, ReceiptKey, RunRecord,
+    SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, storable_usage,
 };
 use crate::{Result, StoreError};
 
@@ -48,6 +48,8 @@ struct Tables {
     receipts: BTreeMap<ReceiptKey, Receipt>,
     outbox: BTreeMap<OutboxId, OutboxRow>,
     last_owner: Owner,
+    /// Which cloud is used, and as whom.
+    cloud_use: Option<(String, String)>,
 }
 
 struct Row {
@@ -61,6 +63,7 @@ struct Row {
     inherited: Seq,
     runs: BTreeMap<RunId, RunRecord>,
     snapshots: BTreeMap<(Seq, SnapshotId), StoredSnapshot>,
+    cloud_head: Option<CloudHead>,
 }
 
 struct OutboxRow {

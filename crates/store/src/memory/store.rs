@@ -14,12 +14,12 @@ use ash_core::session::{LogEntry, Sandbox, Session, Status};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
-use super::{MemoryStore, OutboxRow, stored};
+use super::{MemoryStore, stored};
 use crate::model::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
-    RunRecord, SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter,
-    UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
+    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
+    Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use crate::{Result, Store, StoreError};
 
@@ -388,8 +388,16 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn cloud_seqs(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, Seq>> {
-        Ok(self.tables().cloud_seqs(sessions))
+    async fn cloud_heads(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, CloudHead>> {
+        Ok(self.tables().cloud_heads(sessions))
+    }
+
+    async fn put_cloud_head(&self, session: SessionId, head: &CloudHead) -> Result<()> {
+        self.tables().put_cloud_head(session, head)
+    }
+
+    async fn use_cloud(&self, bucket: &str, writer: &str) -> Result<CloudUse> {
+        Ok(self.tables().use_cloud(bucket, writer))
     }
 
     async fn lagging_sessions(
@@ -466,20 +474,7 @@ impl Store for MemoryStore {
         leased_until: Timestamp,
         limit: u32,
     ) -> Result<Vec<OutboxTask>> {
-        let mut tables = self.tables();
-        let ready = tables
-            .outbox
-            .values_mut()
-            .filter(|row| row.item.topic == topic && row.available_at <= now);
-        let mut ready: Vec<_> = ready.collect();
-        ready.sort_unstable_by_key(|row| (row.available_at, row.item.id));
-        ready.truncate(limit as usize);
-        let take = |row: &mut OutboxRow| {
-            row.attempt += 1;
-            row.available_at = leased_until;
-            OutboxTask { item: row.item.clone(), attempt: row.attempt }
-        };
-        Ok(ready.into_iter().map(take).collect())
+        Ok(self.tables().claim_outbox(topic, now, leased_until, limit as usize))
     }
 
     async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()> {

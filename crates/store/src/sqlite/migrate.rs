@@ -16,6 +16,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("histories", include_str!("../../migrations/0004_histories.sql")),
     ("cloud", include_str!("../../migrations/0005_cloud.sql")),
     ("keeping", include_str!("../../migrations/0006_keeping.sql")),
+    ("heads", include_str!("../../migrations/0007_heads.sql")),
 ];
 
 /// The latest version this program knows.

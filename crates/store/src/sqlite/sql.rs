@@ -261,6 +261,10 @@ statements! {
     READY_OUTBOX =
         "SELECT id, topic, payload, ready_at, attempt FROM outbox
          WHERE topic = ?1 AND available_at <= ?2 ORDER BY available_at, id LIMIT ?3";
+    /// What was put back under another clock.
+    FAR_OUTBOX =
+        "SELECT id, topic, payload, ready_at, attempt FROM outbox
+         WHERE topic = ?1 AND available_at > ?2 ORDER BY available_at, id LIMIT ?3";
     LEASE_OUTBOX =
         "UPDATE outbox SET attempt = attempt + 1, available_at = ?2 WHERE id = ?1";
     FINISH_OUTBOX = "DELETE FROM outbox WHERE id = ?1 AND attempt = ?2";
@@ -279,9 +283,18 @@ statements! {
         "UPDATE snapshot SET is_local = ?3, is_cloud = ?4 WHERE session_id = ?1 AND id = ?2";
     FOUND_LOCALLY = "UPDATE snapshot SET is_local = TRUE WHERE session_id = ?1 AND id = ?2";
     FOUND_IN_CLOUD = "UPDATE snapshot SET is_cloud = TRUE WHERE session_id = ?1 AND id = ?2";
-    CLOUD_SEQ =
-        "SELECT MAX(seq) FROM (SELECT seq FROM snapshot
-         WHERE session_id = ?1 AND is_cloud = 1 ORDER BY seq DESC LIMIT 1)";
+    CLOUD_HEAD = "SELECT cloud_head FROM session WHERE id = ?1 AND cloud_head IS NOT NULL";
+    PUT_CLOUD_HEAD = "UPDATE session SET cloud_head = ?2 WHERE id = ?1";
+    FORGET_CLOUD_HEADS = "UPDATE session SET cloud_head = NULL WHERE cloud_head IS NOT NULL";
+    FORGET_CLOUD_PLACES = "UPDATE snapshot SET is_cloud = 0 WHERE is_cloud = 1";
+    CLOUD_USE = "SELECT bucket, writer FROM cloud_use";
+    FORGET_CLOUD_USE = "DELETE FROM cloud_use";
+    PUT_CLOUD_USE = "INSERT INTO cloud_use (bucket, writer) VALUES (?1, ?2)";
+    SESSIONS_WITHOUT_HEAD =
+        "SELECT id FROM session
+         WHERE cloud_head IS NULL AND id > ?1
+            AND EXISTS (SELECT 1 FROM snapshot WHERE session_id = session.id)
+         ORDER BY id LIMIT ?2";
     LAGGING_SESSIONS =
         "SELECT DISTINCT session_id FROM snapshot
          WHERE is_cloud = 0 AND session_id > ?1 ORDER BY session_id LIMIT ?2";
@@ -376,13 +389,14 @@ mod test {
             (PROMPT, "PRIMARY KEY (session_id=? AND seq=?)"),
             (RUNS, "run_by_prompt"),
             (SNAPSHOTS, "snapshot_by_seq"),
-            (CLOUD_SEQ, "snapshot_by_seq"),
+            (SESSIONS_WITHOUT_HEAD, "session_without_head"),
             (LAGGING_SESSIONS, "snapshot_lagging"),
             (CLOUD_LAG, "snapshot_lagging"),
             (OLDER_SNAPSHOTS, "snapshot_by_seq"),
             (IS_SNAPSHOT_NEEDED, "snapshot_by_id"),
             (IS_AGENT_OVER, "session_by_agent"),
             (READY_OUTBOX, "outbox_by_topic"),
+            (FAR_OUTBOX, "outbox_by_topic"),
             (PURGE_RECEIPTS, "receipt_by_age"),
         ] {
             let plan = plan(sql);

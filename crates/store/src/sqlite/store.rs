@@ -13,13 +13,14 @@ use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
 use super::draft::{CommitDraft, ImportDraft, SessionDraft};
+use super::fault::damaged;
 use super::recent::{self, Looked, Touched};
 use super::{SqliteStore, cloud, purge, read, rows, sql, write};
 use crate::model::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
-    RunRecord, SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter,
-    UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
+    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
+    Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use crate::{Result, Store};
 
@@ -331,9 +332,19 @@ impl Store for SqliteStore {
         self.writer.perform(move |db| cloud::found_snapshot(db, of, id, place)).await
     }
 
-    async fn cloud_seqs(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, Seq>> {
+    async fn cloud_heads(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, CloudHead>> {
         let sessions = sessions.to_vec();
-        self.readers.perform(move |db| cloud::cloud_seqs(db, &sessions)).await
+        self.readers.perform(move |db| cloud::cloud_heads(db, &sessions)).await
+    }
+
+    async fn put_cloud_head(&self, session: SessionId, head: &CloudHead) -> Result<()> {
+        let head = serde_json::to_string(head).map_err(|error| damaged("head", error))?;
+        self.writer.perform(move |db| cloud::put_cloud_head(db, session, &head)).await
+    }
+
+    async fn use_cloud(&self, bucket: &str, writer: &str) -> Result<CloudUse> {
+        let (bucket, writer) = (bucket.to_owned(), writer.to_owned());
+        self.writer.perform(move |db| cloud::use_cloud(db, &bucket, &writer)).await
     }
 
     async fn lagging_sessions(

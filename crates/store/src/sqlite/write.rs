@@ -18,7 +18,7 @@ use crate::model::{
     ApiKey, Credential, Inherited, NewAgentVersion, OutboxItem, OutboxTask, Places, Receipt,
     Tenant, storable_usage,
 };
-use crate::{Agent, Result, StoreError};
+use crate::{Agent, MAX_OUTBOX_WAIT, Result, StoreError};
 
 pub(super) fn create_tenant(db: &Connection, tenant: &Tenant) -> Result<()> {
     let values = params![tenant.id.as_str(), tenant.created_at.as_millis()];
@@ -128,7 +128,7 @@ pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fe
 }
 
 pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fence> {
-    let ImportDraft { session, inherited, runs, snapshots } = draft;
+    let ImportDraft { session, inherited, runs, snapshots, outbox } = draft;
     let id = session.record.id.to_string();
     if let Some(Inherited { session: of, through }) = inherited {
         let values = params![of.to_string(), session.record.tenant.as_str()];
@@ -150,6 +150,9 @@ pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fen
         change_run(db, &id, change)?;
     }
     keep_snapshots(db, &id, snapshots)?;
+    for item in outbox {
+        add_to_outbox(db, item)?;
+    }
     Ok(fence)
 }
 
@@ -368,6 +371,10 @@ pub(super) fn claim_outbox(
 ) -> Result<Vec<OutboxTask>> {
     let ready = params![topic, now.as_millis(), limit];
     let mut tasks = read::list(db, sql::READY_OUTBOX, ready, rows::outbox_task)?;
+    if tasks.is_empty() {
+        let far = params![topic, now.plus(MAX_OUTBOX_WAIT).as_millis(), limit];
+        tasks = read::list(db, sql::FAR_OUTBOX, far, rows::outbox_task)?;
+    }
     let mut lease = db.prepare_cached(sql::LEASE_OUTBOX)?;
     for task in &mut tasks {
         task.attempt += 1;

@@ -75,13 +75,14 @@ async fn list(ctx: &Context) -> anyhow::Result<Exit> {
         vec![
             session.session_id.to_string(),
             session.agent_name.clone(),
+            session.status.clone().unwrap_or_default(),
             session.turns.to_string(),
             format::ago(&session.at, now),
             session.title.clone().unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = there.sessions.iter().map(row).collect();
-    print(&format::table(&["ID", "AGENT", "TURNS", "AGE", "TITLE"], &rows))?;
+    print(&format::table(&["ID", "AGENT", "STATUS", "TURNS", "AGE", "TITLE"], &rows))?;
     Ok(Exit::Ok)
 }
 

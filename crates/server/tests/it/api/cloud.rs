@@ -13,7 +13,8 @@ use crate::moto::{BUCKET, Keys, Moto};
 use crate::processes::kill;
 use crate::world::can_isolate;
 
-const WRITE: &str = "My name is Ada.\n/tool write_file {\"path\": \"a.txt\", \"content\": \"one\"}";
+pub(super) const WRITE: &str =
+    "My name is Ada.\n/tool write_file {\"path\": \"a.txt\", \"content\": \"one\"}";
 
 /// What opens the bucket. None of it may be seen by an agent.
 const CREDENTIALS: [(&str, &str); 3] = [
@@ -33,16 +34,16 @@ async fn served_by(endpoint: &str) -> Spawned {
     Spawned::with(&settings).await
 }
 
-async fn say(client: &Client, session: &str, prompt: &str) {
+pub(super) async fn say(client: &Client, session: &str, prompt: &str) {
     let frames = client.say(session, prompt).await.all().await;
     assert_eq!(frames.last().unwrap().event, "done", "{frames:#?}");
 }
 
-async fn look(client: &Client, session: &str) -> Value {
+pub(super) async fn look(client: &Client, session: &str) -> Value {
     client.get(&format!("/api/sessions/{session}")).await.ok()["session"].clone()
 }
 
-async fn post(client: &Client, session: &str, what: &str) -> Value {
+pub(super) async fn post(client: &Client, session: &str, what: &str) -> Value {
     client.post(&format!("/api/sessions/{session}/{what}"), &json!({})).await.ok()
 }
 
@@ -52,7 +53,7 @@ async fn remembers(client: &Client, session: &str) {
 }
 
 /// Waits until something is so.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..3_000 {
         if is_so().await {
             return;
@@ -62,7 +63,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     panic!("it never came about that {what}");
 }
 
-async fn in_cloud(client: &Client, session: &str) {
+pub(super) async fn in_cloud(client: &Client, session: &str) {
     until("everything is in the cloud", async || {
         let session = look(client, session).await;
         !session["snapshot"].is_null() && session["cloudSeq"] == session["snapshot"]["seq"]
@@ -145,6 +146,22 @@ async fn a_bucket_that_is_down_costs_no_turn_and_is_caught_up_with() {
     let back = post(&spawned.client, &id, "resume").await["resume"].clone();
     assert_eq!((&back["source"], &back["workspace"]), (&json!("cloud"), &json!("restored")));
     remembers(&spawned.client, &id).await;
+
+    // What came late is named in the bucket, too.
+    in_cloud(&spawned.client, &id).await;
+    let second = served_by(&moto.endpoint).await;
+    import(&second.client, &id).await;
+    let snapshots = async |client: &Client| {
+        let listed = client.get(&format!("/api/sessions/{id}/snapshots")).await.ok();
+        listed["snapshots"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(snapshots(&second.client).await, snapshots(&spawned.client).await);
+    second.end().await;
     spawned.end().await;
 }
 
@@ -204,14 +221,14 @@ async fn what_opens_the_bucket_is_nowhere_in_a_sandbox() {
     spawned.end().await;
 }
 
-async fn import(client: &Client, session: &str) -> Value {
+pub(super) async fn import(client: &Client, session: &str) -> Value {
     let path = format!("/api/cloud/sessions/{session}/import");
     let imported = client.post(&path, &json!({})).await;
     assert_eq!(imported.status, 201, "{}", imported.body);
     imported.json()["session"].clone()
 }
 
-async fn conversation(client: &Client, session: &str) -> Vec<Value> {
+pub(super) async fn conversation(client: &Client, session: &str) -> Vec<Value> {
     let messages = client.get(&format!("/api/sessions/{session}/messages")).await.ok();
     messages["messages"].as_array().unwrap().iter().map(|it| it["content"].clone()).collect()
 }
@@ -254,6 +271,8 @@ async fn a_session_goes_on_with_a_second_server_that_shares_only_the_bucket() {
         first.said().contains("another server goes on with the session")
     })
     .await;
+    let told = look(&first.client, &id).await["cloudError"]["message"].clone();
+    assert_eq!(told, "another server goes on with the session");
     // A second time it gets an id of its own.
     let again = import(&second.client, &id).await;
     assert_ne!(again["id"], json!(id));
@@ -295,9 +314,11 @@ async fn what_is_damaged_or_from_the_future_is_not_imported_and_leaves_nothing()
     first.end().await;
     let second = Spawned::with(&[("ASH_SNAPSHOT_URL", url.as_str())]).await;
     let place = bucket.path().join(format!("bucket/tenants/default/sessions/{id}"));
-    let latest = |kind: &str| {
+    let all = |kind: &str| {
         let names = std::fs::read_dir(place.join(kind)).unwrap().map(|it| it.unwrap().path());
-        names.max().unwrap()
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
     };
     let path = format!("/api/cloud/sessions/{id}/import");
     let refused = async |code: &str| {
@@ -309,20 +330,28 @@ async fn what_is_damaged_or_from_the_future_is_not_imported_and_leaves_nothing()
         }
     };
     for kind in ["log", "records", "heads"] {
-        let object = latest(kind);
-        let whole = std::fs::read(&object).unwrap();
-        let mut damaged = whole.clone();
-        let middle = damaged.len() / 2;
-        damaged[middle] ^= 1;
-        for wrong in [damaged, whole[..middle].to_vec(), Vec::new()] {
-            std::fs::write(&object, wrong).unwrap();
+        // Each of them: one set is as good as another.
+        let whole: Vec<_> =
+            all(kind).into_iter().map(|it| (std::fs::read(&it).unwrap(), it)).collect();
+        let put = |change: &dyn Fn(&[u8]) -> Vec<u8>| {
+            whole.iter().for_each(|(bytes, object)| std::fs::write(object, change(bytes)).unwrap());
+        };
+        let flip = |bytes: &[u8]| {
+            let mut damaged = bytes.to_vec();
+            damaged[bytes.len() / 2] ^= 1;
+            damaged
+        };
+        let cut = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
+        let none = |_: &[u8]| Vec::new();
+        for wrong in [&flip as &dyn Fn(&[u8]) -> Vec<u8>, &cut, &none] {
+            put(wrong);
             refused("import_damaged").await;
         }
-        std::fs::write(&object, whole).unwrap();
+        put(&<[u8]>::to_vec);
     }
-    let head = latest("heads");
+    let head = all("heads").pop().unwrap();
     let whole = std::fs::read_to_string(&head).unwrap();
-    let newer = whole.lines().next().unwrap().replacen("\"version\":1", "\"version\":2", 1);
+    let newer = whole.lines().next().unwrap().replacen("\"version\":2", "\"version\":3", 1);
     let digest = blake3::hash(newer.as_bytes()).to_hex();
     std::fs::write(&head, format!("{newer}\n{digest}\n")).unwrap();
     refused("import_too_new").await;

@@ -9,6 +9,7 @@ mod crash;
 mod exec;
 mod files;
 mod gate;
+mod heads;
 mod idempotency;
 mod lost;
 mod pages;

@@ -97,6 +97,12 @@ impl Spawned {
         (self.child, self.client) = spawn(&self.program, self.dir.path(), &self.variables);
     }
 
+    /// The next one has another setting.
+    pub(crate) fn set(&mut self, setting: &str, value: &str) {
+        self.variables.retain(|(name, _)| name != setting);
+        self.variables.push((setting.to_owned(), value.to_owned()));
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

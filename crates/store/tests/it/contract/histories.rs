@@ -8,12 +8,12 @@ use ash_core::run::{RunStatus, Usage};
 use ash_core::session::{History, LogEntry, Origin, ReportBody, Session, Status};
 use ash_core::snapshot::{Captured, Snapshot};
 use ash_store::{
-    ImportedSession, Inherited, NewSession, Places, SessionRecord, Store, StoredSnapshot,
-    UsageFilter,
+    ImportedSession, Inherited, NewSession, OutboxTask, Places, SessionRecord, Store, StoreError,
+    StoredSnapshot, UsageFilter,
 };
 
 use crate::support::{
-    Conversation, add_them, at, deploy, receipt, refusal, run_id, session_id, them, us,
+    Conversation, add_them, at, deploy, receipt, refusal, run_id, session_id, task, them, us,
 };
 
 const EVERYTHING: u32 = 1_000;
@@ -88,7 +88,8 @@ async fn draft(store: &dyn Store, number: i64, cut: Seq) -> (ImportedSession, Ve
     };
     let inherited = Some(Inherited { session: session_id(10), through: cut });
     let runs = decision.runs;
-    (ImportedSession { new, inherited, runs, snapshots: vec![kept] }, log)
+    let outbox = vec![task(number, "after", 50)];
+    (ImportedSession { new, inherited, runs, snapshots: vec![kept], outbox }, log)
 }
 
 pub(super) async fn a_session_can_begin_with_the_history_of_another(store: &dyn Store) {
@@ -222,4 +223,18 @@ pub(super) async fn an_import_can_leave_a_receipt(store: &dyn Store) {
     assert_eq!(refusal(store.import_session(&again).await), r#"Exists("receipt")"#);
     let look_up = store.session(&us(), session_id(30)).await;
     assert_eq!(refusal(look_up), r#"NotFound("session")"#);
+}
+
+pub(super) async fn what_follows_an_import_is_written_with_it(store: &dyn Store) {
+    let (_, cut) = parent(store).await;
+    let (fork, _) = draft(store, 20, cut).await;
+    store.import_session(&fork).await.unwrap();
+    // The same task a second time: nothing is left of what came with it.
+    let (mut other, _) = draft(store, 21, cut).await;
+    other.outbox = fork.outbox.clone();
+    let refused = store.import_session(&other).await;
+    assert!(matches!(refused, Err(StoreError::Exists("outbox task"))), "{refused:?}");
+    assert!(store.session_record(session_id(21)).await.is_err());
+    let tasks = store.claim_outbox("after", at(50), at(60), 9).await.unwrap();
+    assert_eq!(tasks, [OutboxTask { item: task(20, "after", 50), attempt: 1 }]);
 }

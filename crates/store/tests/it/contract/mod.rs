@@ -58,14 +58,17 @@ macro_rules! contract {
 contract! {
     cloud:
         a_place_is_noted_beside_the_other,
-        how_far_the_cloud_is_behind_can_be_told;
+        how_far_the_cloud_is_behind_can_be_told,
+        the_latest_head_of_a_session_is_noted,
+        in_another_cloud_there_is_nothing_yet;
     histories:
         a_session_can_begin_with_the_history_of_another,
         what_was_consumed_before_a_fork_is_counted_once,
         a_session_can_be_brought_from_elsewhere,
         a_refused_import_leaves_nothing,
         another_tenants_history_does_not_exist,
-        an_import_can_leave_a_receipt;
+        an_import_can_leave_a_receipt,
+        what_follows_an_import_is_written_with_it;
     purge:
         all_but_the_latest_snapshots_are_pruned_and_those_that_are_needed,
         a_snapshot_is_needed_as_long_as_a_session_of_its_tenant_has_it_here,
@@ -179,5 +182,6 @@ contract! {
         a_task_whose_lease_passed_is_taken_again,
         only_the_latest_attempt_finishes_a_task,
         only_the_latest_attempt_puts_a_task_back,
-        tasks_are_taken_by_topic_in_order_up_to_a_limit;
+        tasks_are_taken_by_topic_in_order_up_to_a_limit,
+        a_task_that_another_clock_put_back_is_not_waited_for;
 }
