@@ -118,8 +118,7 @@ pub struct Session {
     /// What went wrong with the last capture of its files, until one succeeds.
     #[schema(required)]
     pub snapshot_error: Option<SnapshotFailure>,
-    /// The entry of the log at which the files were captured that are in the cloud: that of `snapshot`, when they are
-    /// the same.
+    /// The entry of the log at which the files were captured that are in the cloud.
     #[schema(required)]
     pub cloud_seq: Option<u64>,
     /// Why it is not in the cloud as it is, if it was tried, until it is.
