@@ -39,7 +39,12 @@
 //! A new sandbox is asked for only when the slot is `None`, under the next [`Incarnation`]; whatever
 //! reports from any other incarnation is told to stop. So no sandbox is leaked, and none is adopted
 //! twice. Every slot that is not at rest has a deadline, and every deadline leads out: see
-//! [`Session::next_deadline`] and [`Fact::TimePassed`].
+//! [`Session::next_deadline`] and [`Fact::TimePassed`]. A sandbox that is gone, or does not answer,
+//! when it is thawed makes a warm resume a cold one.
+//!
+//! Whatever becomes of a sandbox, the run in it ends. Prompts that only waited have not begun: they
+//! stay in the queue of a session that is paused, and the next sandbox takes them. Where a session is
+//! stopped, broken or over they end with it, so that whoever waits for them is told.
 
 mod decision;
 mod history;
@@ -340,7 +345,8 @@ impl Session {
             | Sandbox::Thawing { .. } => true,
             Sandbox::None | Sandbox::Starting { .. } | Sandbox::Stopping { .. } => false,
         };
-        let may_queue = may_hold_a_run || matches!(self.state, State::Starting { .. });
+        let may_queue =
+            may_hold_a_run || matches!(self.state, State::Starting { .. } | State::Paused { .. });
         let are_files_in_place = match self.keeping.files() {
             FilesPlace::InPlace | FilesPlace::Stay { .. } => true,
             FilesPlace::Leaving { .. } | FilesPlace::Away => false,

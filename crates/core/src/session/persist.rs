@@ -182,7 +182,7 @@ impl Session {
     }
 
     /// When a capture is to be asked for, or to be given up.
-    pub(super) fn capture_deadline(&self, policy: &Policy) -> Option<Timestamp> {
+    pub fn capture_deadline(&self, policy: &Policy) -> Option<Timestamp> {
         if let Some(asked) = &self.persistence.asked {
             return Some(asked.deadline);
         }

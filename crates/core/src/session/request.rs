@@ -93,7 +93,11 @@ impl Session {
         if let Some(run) = &self.current
             && wanted.is_none_or(|wanted| wanted == run.id)
         {
-            self.cancel_current(ctx, out, false);
+            if self.state == State::Active {
+                self.cancel_current(ctx, out, false);
+            } else {
+                self.cancel_frozen(ctx, out);
+            }
             return Ok(());
         }
         let waiting = match wanted {
@@ -117,11 +121,18 @@ impl Session {
         let deadline = ctx.now.plus(ctx.policy.interrupt_grace);
         run.ending = Some(Ending { why: EndingWhy::Cancel, then_pause, deadline });
         self.log(ctx, out, Entry::RunCancelling { run: id });
-        // A frozen agent cannot obey: it is told when it is thawed. If it never is, the run is
-        // cancelled with its sandbox.
-        if self.state == State::Active {
-            out.effects.push(Effect::Interrupt { incarnation: self.incarnation, run: id });
+        out.effects.push(Effect::Interrupt { incarnation: self.incarnation, run: id });
+    }
+
+    /// Ends the run that is frozen with its session. The agent cannot obey, and would go on before
+    /// it heard of it if it were thawed: its sandbox is given up, and the session stays paused.
+    fn cancel_frozen(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        if let Some(run) = self.current.as_ref().filter(|run| run.ending.is_none()) {
+            let run = run.id;
+            self.log(ctx, out, Entry::RunCancelling { run });
         }
+        self.cut_run(ctx, out, &Outcome::Cancelled);
+        self.stop_sandbox(ctx, out);
     }
 
     fn pause(
@@ -148,7 +159,11 @@ impl Session {
     fn resume(&mut self, ctx: &Context<'_>, out: &mut Decision) -> Result<(), Refusal> {
         let paused_since = match self.state {
             State::Ended => return Err(Refusal::Ended),
-            State::Starting { .. } | State::Active => return Ok(()),
+            State::Starting { .. } => return Ok(()),
+            State::Active => {
+                self.want_no_pause();
+                return Ok(());
+            }
             State::Paused { since, .. } => Some(since),
             State::Stopped | State::Error { .. } => None,
         };
@@ -178,6 +193,13 @@ impl Session {
         Ok(())
     }
 
+    /// Whoever wants the session back wants no pause that is still to come.
+    fn want_no_pause(&mut self) {
+        if let Some(ending) = self.current.as_mut().and_then(|run| run.ending.as_mut()) {
+            ending.then_pause = false;
+        }
+    }
+
     fn make_use(&mut self, ctx: &Context<'_>) -> Result<(), Refusal> {
         if self.state != State::Active {
             return Err(Refusal::NotActive(self.status()));
@@ -199,6 +221,7 @@ impl Session {
     fn thaw(&mut self, ctx: &Context<'_>, out: &mut Decision, stood_still: Duration) {
         let incarnation = self.incarnation;
         self.state = State::Active;
+        self.want_no_pause();
         if let Some(run) = &mut self.current {
             run.deadline = run.deadline.plus(stood_still);
             if let Delivery::Sent { deadline, .. } = &mut run.delivery {
@@ -253,7 +276,7 @@ impl Session {
     /// Destroys the frozen sandbox of a paused session; a run that was frozen with it is cut.
     pub(super) fn give_up_frozen(&mut self, ctx: &Context<'_>, out: &mut Decision) {
         let lost = Failure::new(FailureCode::SandboxLost, "the paused sandbox was given up");
-        self.end_runs(ctx, out, &Outcome::Interrupted(lost));
+        self.cut_run(ctx, out, &Outcome::Interrupted(lost));
         self.stop_sandbox(ctx, out);
     }
 }

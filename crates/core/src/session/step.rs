@@ -1,7 +1,8 @@
 //! The steps that both doors are made of.
 
 use super::{
-    Decision, Effect, LogEntry, PauseReason, RunChange, Sandbox, Session, SpoolPosition, State,
+    Decision, Effect, LogEntry, PauseReason, RunChange, Sandbox, Session, SpoolPosition, StartWhy,
+    State,
 };
 use crate::entry::{EndedBy, Entry, ResumePath};
 use crate::failure::{Failure, FailureCode};
@@ -108,6 +109,26 @@ impl Session {
         out.effects.push(Effect::Freeze { incarnation: self.incarnation, asked });
     }
 
+    /// Has another sandbox started for a resume that found none to thaw. The run that was frozen
+    /// in the old one is cut; whatever is left of it goes first.
+    pub(super) fn come_back_cold(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        asked_at: Option<Timestamp>,
+        failure: Failure,
+    ) {
+        self.cut_run(ctx, out, &Outcome::Interrupted(failure));
+        let since = asked_at.or(Some(ctx.now));
+        self.state = State::Starting { why: StartWhy::Resumed, since };
+        self.log(ctx, out, Entry::SessionWaking);
+        if self.sandbox == Sandbox::None {
+            self.start_sandbox(ctx, out);
+        } else {
+            self.stop_sandbox(ctx, out);
+        }
+    }
+
     /// Breaks the session: whatever runs is destroyed, every run ends.
     pub(super) fn fail(&mut self, ctx: &Context<'_>, out: &mut Decision, failure: Failure) {
         self.end_runs(ctx, out, &Outcome::Interrupted(failure.clone()));
@@ -158,14 +179,19 @@ impl Session {
         out.effects.push(Effect::Deliver { incarnation: self.incarnation, run });
     }
 
-    /// Ends every run that is not over with `outcome`, unless it was already told to end for
-    /// another reason.
-    pub(super) fn end_runs(&mut self, ctx: &Context<'_>, out: &mut Decision, outcome: &Outcome) {
+    /// Ends the current run with `outcome`, unless it was already told to end for another reason.
+    /// The prompts that wait have not begun: the next sandbox takes them.
+    pub(super) fn cut_run(&mut self, ctx: &Context<'_>, out: &mut Decision, outcome: &Outcome) {
         if let Some(run) = self.current.take() {
             // Once a person wanted the run to end, no accident makes it look like one.
             let outcome = run.ending.map_or_else(|| outcome.clone(), |ending| ending.why.outcome());
             self.end_run(ctx, out, run.id, outcome, Usage::default());
         }
+    }
+
+    /// The same, and ends every prompt that waits: no sandbox will come for them by itself.
+    pub(super) fn end_runs(&mut self, ctx: &Context<'_>, out: &mut Decision, outcome: &Outcome) {
+        self.cut_run(ctx, out, outcome);
         let cut = self.interrupted_run;
         for run in std::mem::take(&mut self.queue) {
             self.end_run(ctx, out, run.id, outcome.clone(), Usage::default());
