@@ -39,7 +39,7 @@ mod tasks;
 pub mod testing;
 mod workspace;
 
-pub use clock::SystemClock;
+pub use clock::{SteadyClock, SystemClock};
 pub use cloud::{Cloud, CloudError, CloudOptions, CloudSession};
 pub use counts::Resumes;
 pub use engine::{Accepted, CreateSession, Engine, Idempotency, Options, SendPrompt};

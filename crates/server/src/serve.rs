@@ -19,7 +19,7 @@ use ash_engine::agent::Library;
 use ash_engine::bridge::{
     BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id,
 };
-use ash_engine::{Engine, IdSource, Options, SandboxHost as _, SystemClock};
+use ash_engine::{Engine, IdSource, Options, SandboxHost as _, SteadyClock};
 use ash_store::Store;
 use ash_store::sqlite::SqliteStore;
 use rustix::fs::FlockOperation;
@@ -94,7 +94,7 @@ impl Server {
         let sealer =
             Sealer::open_or_create(&data, config.credential_key.as_ref().map(|key| key.expose()))
                 .context("could not get the key that seals credentials")?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let clock: Arc<dyn Clock> = Arc::new(SteadyClock::new());
         let environment_key = config.api_key.as_ref().map(|key| ApiSecret::from_text(key.expose()));
         let key_file = match &environment_key {
             Some(_) => None,
