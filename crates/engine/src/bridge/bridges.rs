@@ -13,7 +13,7 @@ use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::SpoolPosition;
 use ash_core::resume::Found;
-use ash_core::session::Session;
+use ash_core::session::{NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome};
 use ash_core::time::Timestamp;
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
@@ -25,15 +25,17 @@ use tokio::time::{sleep, timeout};
 use super::connection::Question;
 use super::files::{Files, Life};
 use super::inner::Inner;
+use super::leftover::Leftover;
 use super::options::HostOptions;
 use super::process::Isolation;
+use super::report::Understanding;
 use super::upkeep;
 use super::warm::Pool;
 use super::word::{done, failed, frame_of, not_prepared, start_failed, unexpected};
 use crate::files::Stored;
 use crate::host::{
     Away, Collected, Comparison, Detail, HostError, Persist, PutAway, Reporter, SandboxHost,
-    SandboxRef, StandStill, Start, WarmId,
+    SandboxRef, StandStill, Start, Thawed, WarmId,
 };
 use crate::leave::Leave;
 use crate::places::WarmPlaces;
@@ -212,18 +214,43 @@ impl SandboxHost for BridgeHost {
         sandbox: SandboxRef,
         after: SpoolPosition,
         reporter: Reporter,
-    ) -> Result<(), HostError> {
-        self.0.thaw(sandbox).await?;
-        let life = self.0.files.life(sandbox).map_err(|error| failed("thaw a sandbox", error))?;
-        match life {
-            // What was thawed is not thawed again.
-            Life::Alive(told) if !self.0.is_isolated_otherwise(sandbox) => {
-                self.0.listen_to(sandbox, told, after, reporter).await
-            }
-            Life::Alive(_) | Life::Dead | Life::Unborn => {
-                self.attach(sandbox, after, reporter).await
+    ) -> Result<Thawed, HostError> {
+        let life = || self.0.files.life(sandbox).map_err(|error| failed("thaw a sandbox", error));
+        if let Life::Alive(told) = life()?
+            && !self.0.is_isolated_otherwise(sandbox)
+        {
+            let thawed = match self.0.thaw(sandbox).await {
+                Ok(()) => self.0.listen_to(sandbox, told, after, reporter.clone()).await,
+                Err(error) => Err(error),
+            };
+            // One that was killed while it was frozen dies only when it is thawed.
+            if thawed.is_ok() || matches!(life()?, Life::Alive(_)) {
+                return thawed.map(|()| Thawed::GoesOn);
             }
         }
+        self.attach(sandbox, after, reporter).await.map(|()| Thawed::Gone)
+    }
+
+    fn unheard(
+        &self,
+        sandbox: SandboxRef,
+        after: SpoolPosition,
+    ) -> mpsc::Receiver<Vec<NumberedReport>> {
+        let (pieces, unheard) = mpsc::channel(1);
+        let spool = self.0.files.spool(sandbox);
+        self.0.tasks.spawn(async move {
+            let read = tokio::task::spawn_blocking(move || {
+                let mut understanding = Understanding::after(after.get());
+                let Ok(Some(mut leftover)) = Leftover::open(&spool) else { return };
+                while let Some(reports) = leftover.next(&mut understanding) {
+                    if pieces.blocking_send(reports).is_err() {
+                        return; // Nobody listens any more.
+                    }
+                }
+            });
+            let _read_or_not = read.await;
+        });
+        unheard
     }
 
     async fn deliver(

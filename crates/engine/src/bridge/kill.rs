@@ -116,7 +116,8 @@ impl Inner {
             let mut state = self.state();
             // Whatever becomes of this, nobody wants it frozen from here on.
             state.frozen.remove(&sandbox);
-            state.held.contains_key(&sandbox)
+            let held = state.held.get_mut(&sandbox);
+            held.map(|held| held.stays = false).is_some()
         };
         let bridge = self.live_bridge(sandbox, THAW)?;
         if is_held {
