@@ -9,7 +9,7 @@ use ash_core::json::Json;
 use ash_core::number::{Owner, Seq};
 use ash_core::policy::Policy;
 use ash_core::pool::Occupancy;
-use ash_core::session::{IfBusy, IfRunning, PauseReason, Prompt, Request, Session, Status, Wake};
+use ash_core::session::{IfBusy, PauseReason, Prompt, Request, Session, Status, Wake};
 use ash_core::time::Clock;
 use ash_store::{
     Claimed, NewSession, Receipt, ReceiptKey, SessionRecord, Settings, Store, StoreError,
@@ -260,16 +260,6 @@ impl Engine {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Puts a session to rest, sandbox and all.
-    pub async fn pause(
-        &self,
-        tenant: &TenantId,
-        session: SessionId,
-        if_running: IfRunning,
-    ) -> Result<Session, EngineError> {
-        self.rest(tenant, session, Request::Pause { if_running }).await
     }
 
     /// Destroys a session's sandbox; the session can be resumed.

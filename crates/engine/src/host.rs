@@ -30,7 +30,7 @@ use ash_core::time::Timestamp;
 use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::files::Stored;
 use crate::leave::Leave;
@@ -65,6 +65,15 @@ impl HostError {
     pub(crate) fn late(attempted: &'static str) -> Self {
         Self { attempted, detail: "it did not answer in time".to_owned() }
     }
+}
+
+/// What became of a sandbox that was to be thawed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thawed {
+    /// It goes on where it was.
+    GoesOn,
+    /// It is dead. What it left behind is being sent, and then its end.
+    Gone,
 }
 
 /// What a sandbox is started for.
@@ -247,13 +256,25 @@ pub trait SandboxHost: Send + Sync + 'static {
     /// Freezes a sandbox where it is.
     async fn freeze(&self, sandbox: SandboxRef) -> Result<(), HostError>;
 
-    /// Thaws a sandbox and connects to it as [`attach`](Self::attach) does.
+    /// Thaws a sandbox and connects to it as [`attach`](Self::attach) does; if it is dead, that is told
+    /// as it is there.
     async fn thaw(
         &self,
         sandbox: SandboxRef,
         after: SpoolPosition,
         reporter: Reporter,
-    ) -> Result<(), HostError>;
+    ) -> Result<Thawed, HostError>;
+
+    /// What a sandbox that stands still has reported after `after` as far as it can be found without asking it,
+    /// piece by piece: it is about to be given up.
+    fn unheard(
+        &self,
+        sandbox: SandboxRef,
+        after: SpoolPosition,
+    ) -> mpsc::Receiver<Vec<NumberedReport>> {
+        let _everything_was_heard = (sandbox, after);
+        mpsc::channel(1).1
+    }
 
     /// Hands a prompt to the agent. One that it already has is ignored.
     async fn deliver(

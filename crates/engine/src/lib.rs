@@ -27,6 +27,7 @@ pub mod host;
 mod housekeeping;
 mod ids;
 mod leave;
+mod pause;
 mod places;
 mod reconcile;
 mod registry;

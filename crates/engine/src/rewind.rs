@@ -7,7 +7,7 @@ use ash_core::entry::Entry;
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::number::Seq;
 use ash_core::refusal::Refusal;
-use ash_core::session::{Request, Status};
+use ash_core::session::{Request, Sandbox, Status};
 use ash_core::snapshot::Snapshot;
 use ash_store::StoredSession;
 
@@ -145,8 +145,12 @@ impl Engine {
             }
             after = last.seq;
         }
-        let why = stored.session.persistence().failed().map(|failed| failed.message.clone());
-        let why = why.unwrap_or_else(|| "the snapshot cannot be read".to_owned());
+        let failed = stored.session.persistence().failed();
+        let why = match (stored.session.sandbox(), failed) {
+            (Sandbox::Stopping { .. }, _) => "its sandbox does not stop".to_owned(),
+            (_, Some(failed)) => failed.message.clone(),
+            (_, None) => "the snapshot cannot be read".to_owned(),
+        };
         Err(EngineError::NotRewound(why))
     }
 

@@ -18,6 +18,7 @@
 //! open, and asks again with its idempotency key.
 
 mod keep;
+mod last_words;
 mod note;
 mod past;
 mod perform;
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use ash_core::id::SessionId;
 use ash_core::number::Fence;
-use ash_core::session::{Decision, Effect, Fact, FilesPlace, Request, Sandbox, Session};
+use ash_core::session::{Decision, Effect, Fact, FilesPlace, Sandbox, Session};
 use ash_core::time::Timestamp;
 use ash_store::{Claimed, Commit, SessionRecord, Settings, StoreError};
 
@@ -38,6 +39,7 @@ use crate::error::EngineError;
 use crate::places::{Reservation, full};
 use crate::registry::{Decided, Envelope, FactSender, Inbox, ReceiptFor, Registry, Told, Want};
 use crate::shared::Shared;
+use last_words::gives_up_frozen_run;
 use perform::Hands;
 use setback::{After, Exit, Setback, Unanswered};
 
@@ -116,7 +118,8 @@ impl Driver {
         let mut owned = self.take_over(hands, start).await?;
         loop {
             if owned.session.is_at_rest()
-                && !hands.are_busy()
+                && !hands.are_busy(&owned.session)
+                && !self.captures_soon(&owned.session)
                 && self.registry.retire(self.id, &self.inbox)
             {
                 return Ok(());
@@ -174,6 +177,8 @@ impl Driver {
             match self.shared.store.claim_session(self.id, self.shared.owner).await {
                 Ok(claimed) => {
                     self.shared.places.note(&claimed.session);
+                    // The last owner may have died before it had done so.
+                    self.shared.host.note(&claimed.record, &claimed.session);
                     return Ok(Owned::from(claimed));
                 }
                 Err(error) if error.is_transient() => {
@@ -248,12 +253,18 @@ impl Driver {
         hands: &mut Hands,
         batch: &[Fact],
     ) -> Result<(), Exit> {
+        let mut was_heard = false;
         loop {
             let ctx = self.shared.context();
             let mut next = owned.session.clone();
             let mut decision = Decision::default();
             for fact in batch {
                 decision.extend(next.observe(&ctx, fact.clone()));
+            }
+            if !was_heard && gives_up_frozen_run(&owned.session, &next) {
+                was_heard = true;
+                Box::pin(self.hear_out(owned, hands)).await?;
+                continue;
             }
             if next == owned.session {
                 hands.perform(&owned.record, decision.effects);
@@ -327,19 +338,17 @@ impl Driver {
         want: Want,
         place: Option<Reservation>,
     ) -> Result<(), Unanswered> {
-        let mut next = owned.session.clone();
         let mut extras = Extras::default();
-        let decision = match want {
+        let (next, decision) = match want {
             Want::Decide { request, receipt } => {
-                let decision = self.request(&mut next, request)?;
                 extras.receipt = receipt;
-                decision
+                self.request(owned, hands, request).await?
             }
             Want::Configure(change) => {
                 let mut settings = owned.record.settings.clone();
                 change(&mut settings);
                 extras.settings = Some(settings);
-                Decision::default()
+                (owned.session.clone(), Decision::default())
             }
         };
         if next == owned.session && extras.is_empty() {
@@ -360,12 +369,6 @@ impl Driver {
             }
             Err(Setback::Exit(exit)) => Err(Unanswered::Exit(exit)),
         }
-    }
-
-    fn request(&self, session: &mut Session, request: Request) -> Result<Decision, Unanswered> {
-        session
-            .request(&self.shared.context(), request)
-            .map_err(|refusal| Unanswered::Told(refusal.into()))
     }
 
     /// Records a decision; then, and only then, tells followers and acts on it.

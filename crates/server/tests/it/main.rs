@@ -14,6 +14,7 @@ mod docs;
 mod documents;
 mod fake;
 mod faults;
+mod frozen;
 mod history;
 mod keeping;
 mod kills;
