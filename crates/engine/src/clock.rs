@@ -83,7 +83,8 @@ impl Steady {
 /// Since 1970.
 fn wall() -> Duration {
     #[expect(clippy::disallowed_methods, reason = "this is the one place the time comes from")]
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    let now = SystemTime::now();
+    now.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Since the machine was started, also while it slept.

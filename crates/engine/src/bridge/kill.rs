@@ -116,8 +116,13 @@ impl Inner {
             let mut state = self.state();
             // Whatever becomes of this, nobody wants it frozen from here on.
             state.frozen.remove(&sandbox);
-            let held = state.held.get_mut(&sandbox);
-            held.map(|held| held.stays = false).is_some()
+            match state.held.get_mut(&sandbox) {
+                Some(held) => {
+                    held.stays = false;
+                    true
+                }
+                None => false,
+            }
         };
         let bridge = self.live_bridge(sandbox, THAW)?;
         if is_held {
