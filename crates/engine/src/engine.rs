@@ -9,6 +9,7 @@ use ash_core::json::Json;
 use ash_core::number::{Owner, Seq};
 use ash_core::policy::Policy;
 use ash_core::pool::Occupancy;
+use ash_core::resume::IfLost;
 use ash_core::session::{IfBusy, IfRunning, PauseReason, Prompt, Request, Session, Status, Wake};
 use ash_core::time::Clock;
 use ash_store::{
@@ -230,9 +231,13 @@ impl Engine {
         prompt: SendPrompt,
         idempotency: Option<Idempotency>,
     ) -> Result<Accepted, EngineError> {
-        self.visible(tenant, session).await?;
+        self.accepts_work()?;
+        let stored = self.shared.store.session(tenant, session).await?;
         if let Some(accepted) = self.earlier(idempotency.as_ref()).await? {
             return Ok(accepted);
+        }
+        if stored.session.wakes_for(prompt.wake) {
+            self.fetch_files(&stored, IfLost::default()).await?;
         }
         let run = self.shared.ids.make(self.shared.now(), RunId::from_parts);
         let SendPrompt { content, if_busy, wake, timeout } = prompt;

@@ -23,12 +23,12 @@ use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::lineage::Lineage;
 use ash_core::number::{Incarnation, Seq, SpoolPosition};
-use ash_core::resume::{Found, Transcript};
+use ash_core::resume::{Found, IfLost, Transcript};
 use ash_core::session::{Fact, LogEntry, NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome, Snapshot};
 use ash_core::time::Timestamp;
 use ash_protocol::{ExecRequest, ExecResult};
-use ash_store::SessionRecord;
+use ash_store::{SessionRecord, StoredSnapshot};
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
@@ -76,6 +76,10 @@ pub struct Start<'a> {
     pub transcript: Option<&'a Transcript>,
     /// How many runs the session has completed.
     pub completed_runs: u32,
+    /// How many turns its log has.
+    pub turns: u32,
+    /// What becomes of it if its files cannot be brought back.
+    pub if_lost: IfLost,
     /// What to bring back, if the files are gone.
     pub snapshot: Option<&'a Snapshot>,
     /// What to put them right from, if they cannot be relied on.
@@ -84,7 +88,8 @@ pub struct Start<'a> {
     pub past: &'a dyn Past,
 }
 
-/// The log of a session, for a host that has to make an agent's record anew. Most starts never ask.
+/// The log of a session and its snapshots, for a host that has to make an agent's record anew, or has to bring files
+/// back. Most starts never ask.
 #[async_trait]
 pub trait Past: fmt::Debug + Send + Sync {
     /// Which turns the conversation is made of.
@@ -92,6 +97,35 @@ pub trait Past: fmt::Debug + Send + Sync {
 
     /// The entries after one, in order: some of them, and none only at the end.
     async fn entries_after(&self, after: Seq) -> Result<Vec<LogEntry>, HostError>;
+
+    /// The snapshots that files may be brought back from, the best first: the last one, the last good one, and
+    /// earlier ones of the same branch, latest first.
+    async fn snapshots(&self) -> Result<Vec<StoredSnapshot>, HostError>;
+
+    /// Takes note that a snapshot is not whole on this machine any more.
+    async fn lost(&self, snapshot: SnapshotId);
+}
+
+/// What a start of a session would find of its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// They are in place.
+    InPlace,
+    /// A snapshot has them, or some of them, on this machine.
+    Stored,
+    /// Nothing.
+    Nothing,
+}
+
+/// Why nobody can say what a start would find.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReady {
+    /// The host could not look.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// They are somewhere, and cannot be had.
+    #[error("{}", .0.message)]
+    Failed(Failure),
 }
 
 /// What is to be captured.
@@ -367,10 +401,17 @@ pub trait SandboxHost: Send + Sync + 'static {
         snapshot: SnapshotId,
     ) -> Result<bool, HostError>;
 
-    /// Sees to it that a snapshot of a tenant is on this machine, if it is anywhere: however long that takes.
-    async fn fetch_snapshot(&self, tenant: &TenantId, snapshot: SnapshotId) -> Result<(), Failure> {
-        let _is_here_or_nowhere = (tenant, snapshot);
-        Ok(())
+    /// Sees to it that what a start would bring back of a session's files is on this machine, if it is anywhere:
+    /// however long that takes. Nothing in place is touched.
+    async fn fetch_files(
+        &self,
+        session: SessionId,
+        tenant: &TenantId,
+        past: &dyn Past,
+        if_lost: IfLost,
+    ) -> Result<Ready, NotReady> {
+        let _here_or_nowhere = (tenant, past, if_lost);
+        Ok(if self.has_state(session).await? { Ready::InPlace } else { Ready::Nothing })
     }
 
     /// The directory with the files that a session's agent works on, whether or not a sandbox is

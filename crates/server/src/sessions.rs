@@ -10,7 +10,7 @@ use ash_core::entry::ResumePath;
 use ash_core::id::{CredentialId, RunId, SessionId};
 use ash_core::json::Json;
 use ash_core::number::Seq;
-use ash_core::resume::Receipt;
+use ash_core::resume::{Conversation, Receipt};
 use ash_core::session::{Sandbox, State, Status};
 use ash_core::snapshot::Snapshot;
 use ash_store::StoredSession;
@@ -308,7 +308,6 @@ pub(crate) fn receipt_view(
     stored: &StoredSession,
     receipt: Option<&Receipt>,
 ) -> api::ResumeReceipt {
-    let turns = stored.session.lineage().turns();
     let Some(receipt) = receipt else {
         return api::ResumeReceipt {
             path: "noop".to_owned(),
@@ -316,20 +315,13 @@ pub(crate) fn receipt_view(
             workspace: "kept".to_owned(),
             snapshot_id: None,
             snapshot_seq: None,
+            outdated: false,
+            left_out: 0,
             unverified: 0,
             last_seq: stored.session.last_seq().get(),
             files: None,
             bytes: None,
-            conversation: api::ConversationReceipt {
-                native: match turns {
-                    0 => "none",
-                    _ if stored.session.has_forgotten() => "lost",
-                    _ => "intact",
-                }
-                .to_owned(),
-                turns,
-                turns_in_log: turns,
-            },
+            conversation: conversation_view(stored.session.conversation()),
             interrupted_run: None,
             duration_ms: 0.0,
         };
@@ -350,18 +342,21 @@ pub(crate) fn receipt_of(receipt: &Receipt) -> api::ResumeReceipt {
         workspace: receipt.workspace.as_str().to_owned(),
         snapshot_id: receipt.snapshot.map(|from| from.id.to_string()),
         snapshot_seq: receipt.snapshot.map(|from| from.seq.get()),
-        unverified: receipt.snapshot.map_or(0, |from| from.unverified),
+        outdated: receipt.snapshot.is_some_and(|from| from.outdated),
+        left_out: receipt.snapshot.map_or(0, |from| from.left_out),
+        unverified: receipt.snapshot.map_or(receipt.unverified, |from| from.unverified),
         last_seq: receipt.last_seq.get(),
         files: counted(receipt.files),
         bytes: counted(receipt.bytes),
-        conversation: api::ConversationReceipt {
-            native: receipt.conversation.native.as_str().to_owned(),
-            turns: receipt.conversation.turns,
-            turns_in_log: receipt.conversation.turns_in_log,
-        },
+        conversation: conversation_view(receipt.conversation),
         interrupted_run: receipt.interrupted_run.map(RunId::as_uuid),
         duration_ms: receipt.duration_micros as f64 / 1_000.0,
     }
+}
+
+fn conversation_view(known: Conversation) -> api::ConversationReceipt {
+    let Conversation { native, turns, turns_in_log } = known;
+    api::ConversationReceipt { native: native.as_str().to_owned(), turns, turns_in_log }
 }
 
 /// The name that an enum of the domain is stored by.

@@ -16,7 +16,7 @@ use crate::id::{RunId, SessionId};
 use crate::lineage::Lineage;
 use crate::number::{Incarnation, LogEpoch, Seq, SpoolPosition, Turn};
 use crate::policy::Context;
-use crate::resume::Transcript;
+use crate::resume::{IfLost, Transcript};
 use crate::run::{Outcome, RunStatus, Usage};
 use crate::snapshot::Snapshot;
 
@@ -166,7 +166,8 @@ impl Session {
             last_active: ctx.now,
             last_message_at: None,
             expires_at: None,
-            forgotten: false,
+            recalled: None,
+            if_lost: IfLost::default(),
             idle_timeout: None,
             transcript: known.transcript,
             interrupted_run: None,

@@ -65,7 +65,7 @@ use crate::id::{RunId, SessionId};
 use crate::lineage::Lineage;
 use crate::number::{Incarnation, LogEpoch, Seq, SpoolPosition};
 use crate::policy::{Context, Policy};
-use crate::resume::Transcript;
+use crate::resume::{Conversation, IfLost, Native, Transcript};
 use crate::run::{CurrentRun, Delivery, QueuedRun};
 use crate::time::Timestamp;
 
@@ -99,9 +99,12 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_message_at: Option<Timestamp>,
     expires_at: Option<Timestamp>,
-    /// Whether the agent's own record of the conversation was lost when it last came back.
-    #[serde(default, skip_serializing_if = "is_false")]
-    forgotten: bool,
+    /// What the agent knew of the conversation when its sandbox was last started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recalled: Option<Conversation>,
+    /// What becomes of it if its files cannot be brought back, as whoever resumed it last wants.
+    #[serde(default, skip_serializing_if = "IfLost::is_usual")]
+    if_lost: IfLost,
     /// How long it may do nothing, if not as long as the policy says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idle_timeout: Option<Duration>,
@@ -155,7 +158,8 @@ impl Session {
             last_active: ctx.now,
             last_message_at: None,
             expires_at: time_to_live.map(|ttl| ctx.now.plus(ttl)),
-            forgotten: false,
+            recalled: None,
+            if_lost: IfLost::default(),
             idle_timeout: None,
             transcript: None,
             interrupted_run: None,
@@ -188,9 +192,18 @@ impl Session {
         self.last_active.plus(self.idle_timeout.unwrap_or(policy.idle_timeout))
     }
 
-    /// Whether the agent's own record of the conversation was lost when it last came back.
-    pub fn has_forgotten(&self) -> bool {
-        self.forgotten
+    /// What the agent knows of the conversation, if its sandbox is alive: what it knew when that was started, and
+    /// every turn since.
+    pub fn conversation(&self) -> Conversation {
+        let turns_in_log = self.lineage.turns();
+        let begun = Conversation { native: Native::None, turns: 0, turns_in_log: 0 };
+        let begun = self.recalled.unwrap_or(begun);
+        let turns = begun.turns + turns_in_log.saturating_sub(begun.turns_in_log);
+        let native = match begun.native {
+            Native::None if turns_in_log > 0 => Native::Intact,
+            native @ (Native::None | Native::Intact | Native::Rebuilt | Native::Lost) => native,
+        };
+        Conversation { native, turns: turns.min(turns_in_log), turns_in_log }
     }
 
     /// When it ends by itself.
@@ -389,9 +402,4 @@ impl Session {
             Delivery::Begun => Some(end),
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(flag: &bool) -> bool {
-    !*flag
 }

@@ -270,7 +270,9 @@ impl Session {
         out: &mut Decision,
         found: &Found,
     ) {
-        if found.workspace == Workspace::Repaired {
+        let is_other = found.snapshot.is_some_and(|from| from.outdated || from.left_out > 0);
+        let is_new = found.workspace == Workspace::Fresh && self.persistence.last.is_some();
+        if found.workspace == Workspace::Repaired || is_other || is_new {
             self.want_capture(ctx.now);
         }
         let Some(captured) = found.as_found else { return };

@@ -11,6 +11,7 @@ use crate::failure::{Failure, FailureCode};
 use crate::id::RunId;
 use crate::policy::{Context, MAX_QUEUED_RUNS};
 use crate::refusal::Refusal;
+use crate::resume::IfLost;
 use crate::run::{Delivery, Ending, EndingWhy, Outcome, QueuedRun, Usage};
 
 impl Session {
@@ -21,7 +22,7 @@ impl Session {
             Request::Prompt(prompt) => self.prompt(ctx, &mut out, prompt)?,
             Request::Interrupt { run } => self.interrupt(ctx, &mut out, run)?,
             Request::Pause { if_running } => self.pause(ctx, &mut out, if_running)?,
-            Request::Resume => self.resume(ctx, &mut out)?,
+            Request::Resume(if_lost) => self.resume(ctx, &mut out, if_lost)?,
             Request::Stop => self.stop(ctx, &mut out)?,
             Request::Evict { reason } => self.evict(ctx, &mut out, reason)?,
             Request::Rewind { to } => self.rewind(ctx, &mut out, *to)?,
@@ -45,17 +46,11 @@ impl Session {
         out: &mut Decision,
         prompt: Prompt,
     ) -> Result<(), Refusal> {
-        let must_wake = match (&self.state, prompt.wake) {
-            (State::Starting { .. } | State::Active, _) => false,
-            (State::Paused { .. } | State::Stopped | State::Error { .. }, Wake::Any) => true,
-            (State::Paused { reason, .. }, Wake::SystemPaused) if reason.is_system() => true,
-            (
-                State::Paused { .. } | State::Stopped | State::Error { .. } | State::Ended,
-                Wake::SystemPaused | Wake::Any,
-            ) => return Err(Refusal::NotActive(self.status())),
-        };
+        let must_wake = self.wakes_for(prompt.wake);
         if must_wake {
             self.must_not_rewind()?;
+        } else if !matches!(self.state, State::Starting { .. } | State::Active) {
+            return Err(Refusal::NotActive(self.status()));
         }
         let busy = self.current.is_some() || !self.queue.is_empty();
         if busy && prompt.if_busy == IfBusy::Reject {
@@ -78,10 +73,20 @@ impl Session {
             timeout: prompt.timeout.unwrap_or(ctx.policy.turn_timeout),
         });
         if must_wake {
-            self.resume(ctx, out)?;
+            self.resume(ctx, out, IfLost::default())?;
         }
         self.start_next_run(ctx, out);
         Ok(())
+    }
+
+    /// Whether a prompt brings it back.
+    pub fn wakes_for(&self, wake: Wake) -> bool {
+        match (&self.state, wake) {
+            (State::Paused { .. } | State::Stopped | State::Error { .. }, Wake::Any) => true,
+            (State::Paused { reason, .. }, Wake::SystemPaused) => reason.is_system(),
+            (State::Stopped | State::Error { .. }, Wake::SystemPaused)
+            | (State::Starting { .. } | State::Active | State::Ended, _) => false,
+        }
     }
 
     fn interrupt(
@@ -145,7 +150,12 @@ impl Session {
         Ok(())
     }
 
-    fn resume(&mut self, ctx: &Context<'_>, out: &mut Decision) -> Result<(), Refusal> {
+    fn resume(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        if_lost: IfLost,
+    ) -> Result<(), Refusal> {
         let paused_since = match self.state {
             State::Ended => return Err(Refusal::Ended),
             State::Starting { .. } | State::Active => return Ok(()),
@@ -154,6 +164,7 @@ impl Session {
         };
         self.must_not_rewind()?;
         self.last_active = ctx.now;
+        self.if_lost = if_lost;
         match self.sandbox {
             Sandbox::Freezing { .. } | Sandbox::Frozen { .. } => {
                 let stood_still =

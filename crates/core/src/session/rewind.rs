@@ -182,7 +182,7 @@ impl Session {
         let snapshot = Some(to.captured.id);
         self.transcript = to.transcript.clone();
         self.completed_runs = to.completed_runs;
-        (self.forgotten, self.interrupted_run) = (false, None);
+        (self.recalled, self.interrupted_run) = (None, None);
         self.log(ctx, out, Entry::Rewound { from, to: to.turn, snapshot });
         self.is_captured_by(to);
     }

@@ -7,7 +7,7 @@ use crate::entry::{EndedBy, Entry, ResumePath};
 use crate::failure::{Failure, FailureCode};
 use crate::id::RunId;
 use crate::policy::{Context, MAX_GATHERED_BYTES};
-use crate::resume::{Conversation, Found, Native, Receipt, Workspace};
+use crate::resume::{Conversation, Found, Receipt, Workspace};
 use crate::run::{CurrentRun, Delivery, Outcome, QueuedRun, Usage};
 use crate::time::Timestamp;
 
@@ -66,7 +66,10 @@ impl Session {
         self.keeping.bring_in_place();
         self.incarnation = self.incarnation.next();
         self.spool = SpoolPosition::ZERO;
-        self.sandbox = Sandbox::Starting { deadline: ctx.now.plus(ctx.policy.start_timeout) };
+        // Files that have to be brought back, or held against a snapshot, take longer than a sandbox.
+        let files = self.persistence.last().map(|_| ctx.policy.persist_timeout).unwrap_or_default();
+        let deadline = ctx.now.plus(ctx.policy.start_timeout).plus(files);
+        self.sandbox = Sandbox::Starting { deadline };
         out.effects.push(self.start_effect());
     }
 
@@ -75,6 +78,8 @@ impl Session {
             incarnation: self.incarnation,
             transcript: self.transcript.clone(),
             completed_runs: self.completed_runs,
+            turns: self.lineage.turns(),
+            if_lost: self.if_lost,
             snapshot: self.persistence.last().cloned(),
             proven: self.persistence.proven().cloned().map(Box::new),
         }
@@ -181,21 +186,12 @@ impl Session {
             Back::Warm { .. } => (ResumePath::Warm, None),
             Back::Cold { found, .. } => (ResumePath::Cold, Some(found)),
         };
-        let conversation = match found {
-            Some(Found { native, turns, .. }) => {
-                self.forgotten = native == Native::Lost;
-                // The record is the agent's, and says what it likes: there were no more than were logged.
-                Conversation { native, turns: turns.min(turns_in_log), turns_in_log }
-            }
-            None => {
-                let native = match turns_in_log {
-                    0 => Native::None,
-                    _ if self.forgotten => Native::Lost,
-                    _ => Native::Intact,
-                };
-                Conversation { native, turns: turns_in_log, turns_in_log }
-            }
-        };
+        if let Some(Found { native, turns, .. }) = found {
+            // The record is the agent's, and says what it likes: there were no more than were logged.
+            let turns = turns.min(turns_in_log);
+            self.recalled = Some(Conversation { native, turns, turns_in_log });
+        }
+        let conversation = self.conversation();
         let (Back::Warm { asked_at } | Back::Cold { asked_at, .. }) = back;
         let duration = asked_at.map(|asked_at| ctx.now.since(asked_at)).unwrap_or_default();
         let receipt = Receipt {
@@ -204,6 +200,7 @@ impl Session {
             workspace: found.map_or(Workspace::Kept, |found| found.workspace),
             last_seq: self.last_seq,
             snapshot: found.and_then(|found| found.snapshot),
+            unverified: found.map_or(0, |found| found.unverified),
             files: found.map_or(0, |found| found.files),
             bytes: found.map_or(0, |found| found.bytes),
             conversation,

@@ -25,7 +25,7 @@ impl Archive {
         detail: Detail,
     ) -> Result<Comparison, ArchiveError> {
         for id in [before, after].into_iter().flatten() {
-            self.fetch(tenant, id)?;
+            self.with_snapshot(tenant, id, |here, snapshot| Ok(here.is_present(snapshot)?))?;
         }
         let repository = self.repository(tenant)?;
         let find = |id: Option<SnapshotId>| {

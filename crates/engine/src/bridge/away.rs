@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::time::Timestamp;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 
 use super::files::Life;
 use super::inner::Inner;
@@ -147,6 +148,19 @@ impl Inner {
         }
     }
 
+    /// Removes what restores left that were cut in the middle. One that goes on holds a lock. Blocks.
+    pub(super) fn remove_cut_restores(&self) {
+        for session in self.files.names().into_iter().flatten() {
+            let directory = self.files.beside(session, "");
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let is_one = entry.file_name().as_encoded_bytes().starts_with(HALF_RESTORED);
+                if is_one && is_left(&entry.path()) {
+                    self.remove_later(&entry.path());
+                }
+            }
+        }
+    }
+
     /// Removes what an earlier server had no time for. Blocks.
     pub(super) fn empty_scratch(&self) {
         let scratch = self.files.scratch();
@@ -154,6 +168,16 @@ impl Inner {
             self.remove_later(&entry.path());
         }
     }
+}
+
+/// How directories are called in which a restore goes on.
+const HALF_RESTORED: &[u8] = b".ash-restore-";
+
+/// Whether nobody holds a directory any more.
+fn is_left(path: &std::path::Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = open(path, flags, Mode::empty());
+    opened.is_ok_and(|opened| flock(opened, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
 /// What became of the directories of a session.

@@ -12,7 +12,7 @@ use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::SpoolPosition;
-use ash_core::resume::Found;
+use ash_core::resume::{Found, IfLost};
 use ash_core::session::Session;
 use ash_core::snapshot::{Captured, PutBackOutcome};
 use ash_core::time::Timestamp;
@@ -25,15 +25,16 @@ use tokio::time::{sleep, timeout};
 use super::connection::Question;
 use super::files::{Files, Life};
 use super::inner::Inner;
+use super::launch::Begun;
 use super::options::HostOptions;
 use super::process::Isolation;
 use super::upkeep;
 use super::warm::Pool;
-use super::word::{done, failed, frame_of, not_prepared, start_failed, unexpected};
+use super::word::{done, failed, frame_of, start_failed, unexpected};
 use crate::files::Stored;
 use crate::host::{
-    Away, Collected, Comparison, Detail, HostError, Persist, PutAway, Reporter, SandboxHost,
-    SandboxRef, StandStill, Start, WarmId,
+    Away, Collected, Comparison, Detail, HostError, NotReady, Past, Persist, PutAway, Ready,
+    Reporter, SandboxHost, SandboxRef, StandStill, Start, WarmId,
 };
 use crate::leave::Leave;
 use crate::places::WarmPlaces;
@@ -44,6 +45,8 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// How long a bridge may take to come up, to answer, and to be gone after it was killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// And how long it may take to make its files ready.
+const FILES_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long an answer to a command may take beyond the command's own time.
@@ -137,10 +140,18 @@ impl SandboxHost for BridgeHost {
         start: Start<'_>,
         reporter: Reporter,
     ) -> Result<Found, Failure> {
-        match timeout(START_TIMEOUT, self.0.start(sandbox, start, reporter)).await {
-            Ok(started) => started,
-            Err(_elapsed) => Err(start_failed("its bridge did not answer in time")),
-        }
+        let late = |_elapsed| start_failed("its bridge did not answer in time");
+        let begin = self.0.begin_start(sandbox, start, &reporter);
+        let agent = match timeout(START_TIMEOUT, begin).await.map_err(late)?? {
+            Begun::Up(found) => return Ok(found),
+            Begun::ToStart(agent) => *agent,
+        };
+        // It takes as long as there are files.
+        let ready = timeout(FILES_TIMEOUT, self.0.make_ready(sandbox, start, &agent)).await;
+        let ready =
+            ready.map_err(|_elapsed| start_failed("its files were not ready in time"))??;
+        let come_up = self.0.come_up(sandbox, start, agent, ready, reporter);
+        timeout(START_TIMEOUT, come_up).await.map_err(late)?
     }
 
     async fn attach(
@@ -360,10 +371,14 @@ impl SandboxHost for BridgeHost {
         self.0.has_snapshot(tenant, snapshot).await
     }
 
-    async fn fetch_snapshot(&self, tenant: &TenantId, snapshot: SnapshotId) -> Result<(), Failure> {
-        let (host, tenant) = (Arc::clone(&self.0), tenant.clone());
-        let fetched = tokio::task::spawn_blocking(move || host.archive.fetch(&tenant, snapshot));
-        fetched.await.map_err(start_failed)?.map(drop).map_err(not_prepared)
+    async fn fetch_files(
+        &self,
+        session: SessionId,
+        tenant: &TenantId,
+        past: &dyn Past,
+        if_lost: IfLost,
+    ) -> Result<Ready, NotReady> {
+        self.0.fetch_files(session, tenant, past, if_lost).await
     }
 
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {

@@ -7,6 +7,8 @@
 
 mod away;
 mod bridges;
+mod bring_back;
+mod came;
 mod connection;
 mod disk;
 mod enclosure;

@@ -32,7 +32,8 @@ impl Hands {
             let done = shared.host.put_away(away, leave).await;
             let outcome = match &done {
                 Ok(Away::Gone) => AwayOutcome::Gone,
-                Ok(Away::Wanted | Away::Changed | Away::Unsaved) | Err(_) => AwayOutcome::Stay,
+                Ok(Away::Changed | Away::Unsaved) => AwayOutcome::Uncaptured,
+                Ok(Away::Wanted) | Err(_) => AwayOutcome::Stay,
             };
             shared.counts.put_away(done.as_ref().ok().copied());
             let session = sandbox.session;

@@ -19,7 +19,7 @@
 
 mod keep;
 mod note;
-mod past;
+pub(crate) mod past;
 mod perform;
 mod setback;
 

@@ -357,11 +357,26 @@ impl Worker {
         let host = &self.shared.host;
         let sandbox = self.sandbox;
         let done = match effect {
-            Effect::StartSandbox { incarnation, transcript, completed_runs, snapshot, proven } => {
-                let (record, transcript) = (&self.record, transcript.as_ref());
-                let (snapshot, proven) = (snapshot.as_ref(), proven.as_deref());
-                let past = &LogOf::new(&*self.shared.store, record);
-                let start = Start { record, transcript, completed_runs, snapshot, proven, past };
+            Effect::StartSandbox {
+                incarnation,
+                transcript,
+                completed_runs,
+                turns,
+                if_lost,
+                snapshot,
+                proven,
+            } => {
+                let record = &self.record;
+                let start = Start {
+                    record,
+                    transcript: transcript.as_ref(),
+                    completed_runs,
+                    turns,
+                    if_lost,
+                    snapshot: snapshot.as_ref(),
+                    proven: proven.as_deref(),
+                    past: &LogOf::new(&*self.shared.store, record),
+                };
                 return self.start(incarnation, start, link).await;
             }
             Effect::Attach { incarnation, after } => {

@@ -13,7 +13,7 @@ use ash_core::failure::{Death, Failure, FailureCode};
 use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::SpoolPosition;
-use ash_core::resume::Found;
+use ash_core::resume::{Found, IfLost};
 use ash_core::snapshot::Captured;
 use ash_protocol::{ExecEnd, ExecRequest, ExecResult};
 use async_trait::async_trait;
@@ -21,7 +21,8 @@ use async_trait::async_trait;
 use super::world::{World, incarnations};
 use super::{Dice, Gate};
 use crate::host::{
-    Away, HostError, Persist, PutAway, Reporter, SandboxHost, SandboxRef, StandStill, Start,
+    Away, HostError, NotReady, Past, Persist, PutAway, Ready, Reporter, SandboxHost, SandboxRef,
+    StandStill, Start,
 };
 use crate::leave::Leave;
 
@@ -320,6 +321,18 @@ impl SandboxHost for FakeHost {
         _snapshot: SnapshotId,
     ) -> Result<bool, HostError> {
         self.call("look", || false).await
+    }
+
+    /// Nothing is far away here.
+    async fn fetch_files(
+        &self,
+        session: SessionId,
+        _tenant: &TenantId,
+        _past: &dyn Past,
+        _if_lost: IfLost,
+    ) -> Result<Ready, NotReady> {
+        let is_there = self.0.state().workspaces.contains_key(&session);
+        Ok(if is_there { Ready::InPlace } else { Ready::Nothing })
     }
 
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {

@@ -172,6 +172,7 @@ impl World {
                 workspace: Workspace::Kept,
                 source: Source::Local,
                 snapshot: None,
+                unverified: 0,
                 files: 1,
                 bytes: 1,
                 native: if turns == 0 { Native::None } else { Native::Intact },

@@ -308,9 +308,12 @@ pub struct PauseSession {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResumeSession {
-    /// Rather fail than begin with an empty workspace.
+    /// Rather fail than begin with a fresh workspace.
     #[serde(default)]
     pub require_state: bool,
+    /// Begin with whatever can be had now, and be it a fresh workspace, though its files are said to be in the cloud.
+    #[serde(default)]
+    pub allow_fresh: bool,
 }
 
 /// What came back.
@@ -330,8 +333,14 @@ pub struct ResumeReceipt {
     /// The entry that the snapshot was made at.
     #[schema(required)]
     pub snapshot_seq: Option<u64>,
+    /// Whether the snapshot is not the last one, because later ones are lost. Left out if it is.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub outdated: bool,
+    /// How many paths of the snapshot could not be read any more, and are missing. Left out if there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
     /// How many files of the workspace are newer than the snapshot and could not be held against it, after the machine
-    /// was restarted. Left out if there are none.
+    /// was restarted; all of them, if there was no good snapshot. Left out if there are none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unverified: u64,
     /// The last entry of the log when it came back.
@@ -349,6 +358,11 @@ pub struct ResumeReceipt {
     pub interrupted_run: Option<Uuid>,
     /// How long it took.
     pub duration_ms: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

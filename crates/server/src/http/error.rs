@@ -272,6 +272,7 @@ pub(crate) fn start_failed(code: FailureCode, message: &str) -> ApiError {
         FailureCode::SandboxCapacity | FailureCode::CloudUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
+        FailureCode::SnapshotDamaged | FailureCode::NoSavedState => StatusCode::CONFLICT,
         FailureCode::SandboxStartFailed
         | FailureCode::SandboxStartTimeout
         | FailureCode::SandboxDied

@@ -299,7 +299,14 @@ pub(super) async fn resume(
     PathId(id): PathId<SessionId>,
     MaybeJson(body): MaybeJson<api::ResumeSession>,
 ) -> Result<JsonAnswer<api::Resumed>, ApiError> {
-    let require = if body.require_state { RequireState::Yes } else { RequireState::No };
+    let require = match (body.require_state, body.allow_fresh) {
+        (true, true) => {
+            return Err(ApiError::invalid("requireState and allowFresh exclude each other"));
+        }
+        (true, false) => RequireState::Yes,
+        (false, true) => RequireState::Never,
+        (false, false) => RequireState::No,
+    };
     let resumed = app.engine().resume(&caller.tenant, id, require).await.map_err(not_back)?;
     let resume = receipt_view(&resumed.session, resumed.receipt.as_ref());
     Ok(JsonAnswer(api::Resumed { session: app.view(&resumed.session).await?, resume }))

@@ -122,6 +122,7 @@ impl World {
                 assert!(self.live.is_empty(), "files were removed under a sandbox");
                 match number % 4 {
                     2 => {}
+                    3 if number % 8 == 7 => self.put_away(number, AwayOutcome::Uncaptured),
                     3 => self.put_away(number, AwayOutcome::Stay),
                     _ => self.put_away(number, AwayOutcome::Gone),
                 }
@@ -156,6 +157,7 @@ impl World {
     /// Sometimes everything is where it was, sometimes nothing is.
     fn found_by(&self, incarnation: Incarnation) -> Found {
         let kept = Found {
+            unverified: 0,
             workspace: Workspace::Kept,
             source: Source::Local,
             snapshot: None,

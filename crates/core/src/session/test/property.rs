@@ -8,7 +8,7 @@ use super::world::{Ask, Step, World, steps};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::number::{Incarnation, Seq};
 use crate::refusal::Refusal;
-use crate::resume::Found;
+use crate::resume::{Found, IfLost};
 use crate::run::RunStatus;
 
 fn world_after(script: &[Step]) -> World {
@@ -95,7 +95,7 @@ proptest! {
             prop_assert_eq!(world.session.state(), &State::Ended);
         }
         prop_assert_eq!(world.log.len(), entries, "an ended session's log grew");
-        prop_assert_eq!(world.request(Request::Resume), Err(Refusal::Ended));
+        prop_assert_eq!(world.request(Request::Resume(IfLost::default())), Err(Refusal::Ended));
     }
 
     /// The world compares the session before and after every refusal; here every kind of request

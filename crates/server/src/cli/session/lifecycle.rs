@@ -34,9 +34,12 @@ pub(super) struct Pause {
 pub(super) struct Resume {
     /// The session's id, or how that begins
     id: String,
-    /// Rather fail than begin with an empty workspace
+    /// Rather fail than begin with a fresh workspace
     #[arg(long)]
     require_state: bool,
+    /// Begin with whatever can be had now, also if its files are in the cloud and cannot be
+    #[arg(long, conflicts_with = "require_state")]
+    fresh: bool,
     /// Do not watch a run that goes on
     #[arg(long)]
     detach: bool,
@@ -74,7 +77,7 @@ pub(super) async fn interrupt(ctx: &Context, which: &Which) -> anyhow::Result<Ex
 
 pub(super) async fn resume(ctx: &Context, args: &Resume) -> anyhow::Result<Exit> {
     let id = prefix::session(&ctx.client, &args.id).await?;
-    let how = ResumeSession { require_state: args.require_state };
+    let how = ResumeSession { require_state: args.require_state, allow_fresh: args.fresh };
     let live = Live::new(&ctx.screen, "resuming…");
     let resumed = live.during(ctx.client.resume(id, &how)).await?;
     if ctx.screen.json {

@@ -37,6 +37,7 @@ fn receipt() -> Receipt {
         source: Some(Source::Local),
         workspace: Workspace::Kept,
         snapshot: None,
+        unverified: 0,
         last_seq: Seq::new(7),
         files: 1,
         bytes: 2,

@@ -2,6 +2,7 @@
 
 mod agents;
 mod bad_requests;
+mod brought_back;
 mod budget;
 mod client;
 mod cloud;

@@ -91,6 +91,17 @@ impl Spawned {
         (self.child, self.client) = spawn(&self.program, self.dir.path(), &self.variables);
     }
 
+    /// The next server does not know this setting, which was so.
+    pub(crate) fn forget(&mut self, name: &str) -> String {
+        let at = self.variables.iter().position(|(of, _)| of == name).expect("it is set");
+        self.variables.remove(at).1
+    }
+
+    /// The next server has this setting.
+    pub(crate) fn remember(&mut self, name: &str, value: String) {
+        self.variables.push((name.to_owned(), value));
+    }
+
     /// Waits for the end of the server and starts another one.
     pub(crate) fn restart(&mut self) {
         self.child.wait().unwrap();
