@@ -49,7 +49,7 @@ bench-snapshot: ## Snapshots against a bare scan, cp, tar and restic, in one run
 	cargo run --release --quiet -p ash-bench-snapshot -- $(or $(DIR),.) "$(PART)" $(ROUNDS)
 
 # The directory of the executables comes from cargo: it can be elsewhere than in ./target.
-demo: ## A conversation that survives kill -9 of the server and of the agent, told step by step
+demo: ## A conversation that survives kill -9 of server and agent, and the loss of its files and of its machine
 	@cargo build --quiet -p ash-server -p ash-bridge
 	@python3 examples/demo/demo.py "$$(cargo metadata --no-deps --format-version 1 | \
 	  python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug"

@@ -6,7 +6,7 @@
 //! been frozen the longest, then the one that has been idle the longest. One that works, or is
 //! about to, never has to.
 
-use crate::session::{Sandbox, Session, State};
+use crate::session::{Rewinding, Sandbox, Session, State};
 use crate::time::Timestamp;
 
 /// What the sandbox in a place does.
@@ -71,8 +71,10 @@ impl Place {
             | State::Error { .. }
             | State::Ended => session.last_active(),
         };
-        let comes_back = matches!(session.state(), State::Starting { .. });
+        let after_a_rewind = session.rewinding().is_some_and(Rewinding::comes_back);
+        let comes_back = after_a_rewind || matches!(session.state(), State::Starting { .. });
         let (kind, since) = match session.sandbox() {
+            Sandbox::None if after_a_rewind => (Kind::Starting, session.last_active()),
             Sandbox::None => return None,
             Sandbox::Starting { .. } | Sandbox::Thawing { .. } => {
                 (Kind::Starting, session.last_active())

@@ -26,6 +26,9 @@ pub enum EngineError {
     /// There is no snapshot of what was asked for any more.
     #[error("there is no snapshot of it any more")]
     SnapshotExpired,
+    /// What was before the first message is in no snapshot.
+    #[error("there is no snapshot of the time before the first message")]
+    NothingBefore,
     /// What is there could not be captured, or what was to be put back not read. The session is what it was.
     #[error("nothing was rewound: {0}")]
     NotRewound(String),
@@ -81,6 +84,7 @@ impl EngineError {
             | Self::NotFound(_)
             | Self::NoSavedState
             | Self::SnapshotExpired
+            | Self::NothingBefore
             | Self::NoCloud
             | Self::Exists(_)
             | Self::KeyReused

@@ -108,12 +108,15 @@ pub struct Persist<'a> {
 }
 
 /// How much is wanted of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// How many files differ.
     Counts,
     /// Which, and how.
-    Files,
+    Files {
+        /// Only what lies at or beneath this path.
+        beneath: Option<String>,
+    },
 }
 
 /// How the workspace of one snapshot became that of another.

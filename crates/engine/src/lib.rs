@@ -10,6 +10,7 @@ pub mod agent;
 mod archive;
 mod at_once;
 mod beside;
+mod branch;
 pub mod bridge;
 mod bus;
 mod clock;
@@ -39,6 +40,7 @@ mod tasks;
 pub mod testing;
 mod workspace;
 
+pub use branch::Branch;
 pub use clock::SystemClock;
 pub use cloud::{Cloud, CloudError, CloudOptions, CloudSession};
 pub use counts::Resumes;

@@ -238,6 +238,7 @@ pub(crate) fn session_view(
         State::Starting { .. } | State::Active | State::Stopped | State::Ended => (None, None),
     };
     let activity = match session.sandbox() {
+        _ if session.rewinding().is_some() => Some(api::Activity::Rewinding),
         Sandbox::Live | Sandbox::Thawing { .. } if session.current_run().is_some() => {
             Some(api::Activity::Running)
         }

@@ -133,7 +133,8 @@ pub trait Store: Send + Sync + 'static {
     /// owner has begun, it is [`StoreError::Superseded`].
     async fn create_session(&self, session: &NewSession) -> Result<Fence>;
     /// Adds a session that begins with a history: its log, its runs and its snapshots. As
-    /// [`create_session`](Self::create_session); what it inherits must be there, and of its tenant.
+    /// [`create_session`](Self::create_session); what it inherits must be there, and of its tenant: a snapshot that the
+    /// other session has lost meanwhile is `NotFound("snapshot")`.
     async fn import_session(&self, session: &ImportedSession) -> Result<Fence>;
     /// Makes `owner` the session's owner and raises its fence: whoever owned it before can write
     /// no more. A later owner keeps it. Works on hidden sessions too.
@@ -168,7 +169,7 @@ pub trait Store: Send + Sync + 'static {
         after: Option<SessionId>,
         limit: u32,
     ) -> Result<Vec<(SessionId, Incarnation)>>;
-    /// Every session of any tenant for which something runs, or may run: those that hold a place.
+    /// Every session of any tenant that holds a place: something runs for it, or may, or will after a rewind.
     /// One that cannot be read is left out. The cost grows with what is alive.
     async fn housed_sessions(&self) -> Result<Vec<Session>>;
     /// Sessions of any tenant with a deadline at or before `now`, most overdue first.

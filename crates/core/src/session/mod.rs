@@ -122,6 +122,15 @@ pub struct Session {
     /// How often files were to be put back.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     put_backs: u64,
+    /// The entry of the last rewind, or of the fork that it began with; zero, if there was none. A prompt from before
+    /// it of which no turn came is no part of the conversation.
+    #[serde(default, skip_serializing_if = "is_nowhere")]
+    branched_at: Seq,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_nowhere(seq: &Seq) -> bool {
+    *seq == Seq::ZERO
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -163,6 +172,7 @@ impl Session {
             persistence: Persistence::default(),
             rewinding: None,
             put_backs: 0,
+            branched_at: Seq::ZERO,
             keeping: Keeping::default(),
         };
         let mut out = Decision::default();
@@ -248,6 +258,11 @@ impl Session {
     /// Turns and rewinds.
     pub fn lineage(&self) -> &Lineage {
         &self.lineage
+    }
+
+    /// The entry of the last rewind, or of the fork that it began with; zero, if there was none.
+    pub fn branched_at(&self) -> Seq {
+        self.branched_at
     }
 
     /// Which history of the log this is.

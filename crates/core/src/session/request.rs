@@ -145,7 +145,7 @@ impl Session {
         Ok(())
     }
 
-    fn resume(&mut self, ctx: &Context<'_>, out: &mut Decision) -> Result<(), Refusal> {
+    pub(super) fn resume(&mut self, ctx: &Context<'_>, out: &mut Decision) -> Result<(), Refusal> {
         let paused_since = match self.state {
             State::Ended => return Err(Refusal::Ended),
             State::Starting { .. } | State::Active => return Ok(()),
@@ -244,7 +244,10 @@ impl Session {
             State::Active => return Err(Refusal::RunInProgress),
             State::Starting { .. } => return Err(Refusal::NotActive(self.status())),
             // The reason why it is paused stays what it was.
-            State::Paused { .. } => self.give_up_frozen(ctx, out),
+            State::Paused { .. } => {
+                self.stay_after_rewind();
+                self.give_up_frozen(ctx, out);
+            }
             State::Stopped | State::Error { .. } | State::Ended => {}
         }
         Ok(())

@@ -112,7 +112,7 @@ impl Session {
     pub(super) fn fail(&mut self, ctx: &Context<'_>, out: &mut Decision, failure: Failure) {
         self.end_runs(ctx, out, &Outcome::Interrupted(failure.clone()));
         self.stop_sandbox(ctx, out);
-        self.give_rewind_up();
+        self.break_rewind_off();
         self.log(ctx, out, Entry::SessionFailed { failure: failure.clone() });
         self.state = State::Error { failure, at: ctx.now };
     }

@@ -148,7 +148,7 @@ impl Inner {
             let entries = start.past.entries_after(after).await.map_err(start_failed)?;
             let Some(last) = entries.last() else { break };
             after = last.seq;
-            entries.into_iter().for_each(|entry| retelling.take(entry.entry));
+            entries.into_iter().for_each(|entry| retelling.take(entry));
             let lines = retelling.lines();
             record = blocking(move || record.write(&lines).map(|()| record)).await?;
             if record.bytes > MAX_BYTES {

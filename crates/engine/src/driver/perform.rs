@@ -55,6 +55,8 @@ pub(super) struct Hands {
     stops: Arc<Signal<BTreeSet<Incarnation>>>,
     /// The latest that was told to stop.
     told_to_stop: Arc<AtomicU32>,
+    /// Held while files are put back.
+    putting_back: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Does what is to be done with one sandbox, in order.
@@ -102,6 +104,7 @@ impl Hands {
             leave: None,
             stops,
             told_to_stop,
+            putting_back: Arc::default(),
         }
     }
 
@@ -255,6 +258,8 @@ impl Hands {
 
     /// Has files put back. Nothing of the session runs, and nothing will before the outcome is known.
     fn put_back(&self, record: &SessionRecord, number: u64, snapshot: SnapshotId) {
+        // One that takes longer than was waited for is let to its end: it does the same.
+        let Ok(turn) = Arc::clone(&self.putting_back).try_lock_owned() else { return };
         let (shared, outcomes) = (Arc::clone(&self.shared), self.outcomes.clone());
         let (session, tenant) = (self.session, record.tenant.clone());
         self.shared.tasks.spawn(async move {
@@ -264,6 +269,7 @@ impl Hands {
                 tracing::warn!(error, session.id = %session, "session {session}: {error}");
                 PutBackOutcome::Failed
             });
+            drop(turn);
             let _driver_gone = outcomes.send(Fact::PutBack { number, outcome }.into()).await;
         });
     }

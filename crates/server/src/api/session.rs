@@ -28,7 +28,7 @@ pub enum SessionStatus {
     Error,
 }
 
-/// What a live sandbox does.
+/// What a session does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Activity {
@@ -38,6 +38,8 @@ pub enum Activity {
     Running,
     /// It is frozen.
     Frozen,
+    /// Its conversation and its files are on their way back to an earlier point.
+    Rewinding,
 }
 
 /// What went wrong with a session.
@@ -90,7 +92,7 @@ pub struct Session {
     pub title: Option<String>,
     /// Whatever its owner wants to remember.
     pub metadata: BTreeMap<String, String>,
-    /// What its live sandbox does; null without one.
+    /// What its live sandbox does, or that it is being rewound; null otherwise.
     #[schema(required)]
     pub activity: Option<Activity>,
     /// How many sandboxes it has had.

@@ -135,6 +135,11 @@ impl From<EngineError> for ApiError {
                 Code::SNAPSHOT_EXPIRED,
                 "There is no snapshot of it any more",
             ),
+            EngineError::NothingBefore => Self::new(
+                StatusCode::NOT_FOUND,
+                Refusal::NoSuchTurn,
+                "There is no snapshot of the time before the first message",
+            ),
             EngineError::NotRewound(why) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 Code::NOT_REWOUND,

@@ -5,6 +5,7 @@
 
 mod agent;
 mod api;
+mod branches;
 mod cli;
 mod client;
 mod coming_back;

@@ -6,7 +6,7 @@ use ash_core::number::{Fence, Seq};
 use ash_core::session::LogEntry;
 
 use super::{Row, Tables, apply_run_change};
-use crate::model::{ImportedSession, Inherited, NewSession, entry_json};
+use crate::model::{ImportedSession, Inherited, NewSession, StoredSnapshot, entry_json};
 use crate::{Result, StoreError};
 
 impl Tables {
@@ -23,6 +23,13 @@ impl Tables {
             Some(inherited) => self.inheritable(new, *inherited)?,
             None => Vec::new(),
         };
+        if let Some(Inherited { session, .. }) = inherited {
+            let kept = &self.row(*session)?.snapshots;
+            let key = |of: &StoredSnapshot| (of.snapshot.seq, of.snapshot.captured.id);
+            if !snapshots.iter().all(|inherits| kept.contains_key(&key(inherits))) {
+                return Err(StoreError::NotFound("snapshot"));
+            }
+        }
         let mut row = self.new_row(new)?;
         log.append(&mut row.log);
         row.log = log;

@@ -9,6 +9,7 @@ use ash_core::id::{
 };
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
+use ash_core::pool;
 use ash_core::run::RunStatus;
 use ash_core::session::{LogEntry, Sandbox, Session, Status};
 use ash_core::time::Timestamp;
@@ -251,9 +252,8 @@ impl Store for MemoryStore {
 
     async fn housed_sessions(&self) -> Result<Vec<Session>> {
         let tables = self.tables();
-        let housed =
-            tables.sessions_after(None).filter(|row| row.session.sandbox() != Sandbox::None);
-        Ok(housed.map(|row| row.session.clone()).collect())
+        let all = tables.sessions_after(None).map(|row| &row.session);
+        Ok(all.filter(|session| pool::Place::of(session).is_some()).cloned().collect())
     }
 
     async fn abandoned_sessions(

@@ -163,7 +163,8 @@ statements! {
         "SELECT id, incarnation FROM session WHERE sandbox IN ('live', 'frozen') AND id > ?1
          ORDER BY id LIMIT ?2";
     HOUSED_SESSIONS =
-        "SELECT machine FROM session INDEXED BY session_census WHERE sandbox <> 'none'";
+        "SELECT machine FROM session INDEXED BY session_census WHERE sandbox <> 'none'
+         UNION ALL SELECT machine FROM session WHERE at_rest = 0 AND sandbox = 'none'";
     ABANDONED_SESSIONS =
         "SELECT id FROM session
          WHERE agent_id IN (SELECT id FROM agent WHERE deleted = 1) AND status <> 'ended'

@@ -139,6 +139,12 @@ pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fen
         if end.ok_or(StoreError::NotFound("session"))? < number(through.get()) {
             return Err(StoreError::Conflict { session: *of, expected: *through });
         }
+        for kept in snapshots {
+            let values = params![of.to_string(), kept.id];
+            if !db.prepare_cached(sql::SNAPSHOT)?.exists(values)? {
+                return Err(StoreError::NotFound("snapshot"));
+            }
+        }
     }
     let through = inherited.map_or(Seq::ZERO, |inherited| inherited.through);
     let fence = add_session(db, session, through)?;

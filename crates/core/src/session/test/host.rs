@@ -35,7 +35,8 @@ pub(super) fn captured(number: u64) -> PersistOutcome {
         new_bytes: 10,
         unfrozen: 0,
         unstable: 0,
-        unproven: false,
+        // Every now and then the machine was restarted.
+        unproven: number % 10 == 6,
     })
 }
 
@@ -143,6 +144,7 @@ impl World {
             captured,
             seq: Seq::new(1),
             turn: Turn::new(u32::MAX),
+            through: None,
             at: self.now,
             transcript: None,
             completed_runs: 0,

@@ -8,9 +8,10 @@ use super::word;
 use crate::api::{CloudSession, SessionBody};
 use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
-use crate::cli::format;
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, note, print};
+use crate::cli::{Hint, format};
+use crate::client::ClientError;
 
 /// Make a session that is in the server's bucket one of the server
 #[derive(Debug, clap::Args)]
@@ -36,7 +37,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         }
     }
     let live = Live::new(&ctx.screen, "importing…");
-    let session = live.during(ctx.client.import_cloud_session(id)).await?;
+    let session = live.during(ctx.client.import_cloud_session(id)).await.map_err(not_there)?;
     if session.id != id && !ctx.screen.json {
         note(&format!("there is a session {id} already: this one has another id"));
     }
@@ -46,6 +47,16 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         print(&format!("{} is {}\n", session.id, word(session.status)))?;
     }
     Ok(Exit::Ok)
+}
+
+/// What to do about a session that is not in the bucket.
+fn not_there(error: ClientError) -> anyhow::Error {
+    let is_missing = matches!(&error, ClientError::Problem(problem) if problem.code == "not_found");
+    let error = anyhow::Error::from(error);
+    if is_missing {
+        return error.context(Hint("ash session import --list shows what is in the bucket"));
+    }
+    error
 }
 
 /// A bucket, if one is named, and a session.

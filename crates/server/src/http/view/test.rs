@@ -75,7 +75,12 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
         ),
         (
             "`rewound`",
-            vec![Entry::Rewound { from: Turn::new(2), to: Turn::new(1), snapshot: None }],
+            vec![Entry::Rewound {
+                from: Turn::new(2),
+                to: Turn::new(1),
+                snapshot: None,
+                through: None,
+            }],
         ),
         ("`prompt`", vec![Entry::Prompt { run, content: json_of("\"hi\"") }]),
         (

@@ -8,7 +8,7 @@ use ash_core::run::{RunStatus, Usage};
 use ash_core::session::{History, LogEntry, Origin, ReportBody, Session, Status};
 use ash_core::snapshot::{Captured, Snapshot};
 use ash_store::{
-    ImportedSession, Inherited, NewSession, Places, SessionRecord, Store, StoredSnapshot,
+    Commit, ImportedSession, Inherited, NewSession, Places, SessionRecord, Store, StoredSnapshot,
     UsageFilter,
 };
 
@@ -22,7 +22,7 @@ fn used(tokens: u64) -> Usage {
     Usage { input_tokens: tokens, ..Usage::default() }
 }
 
-fn snapshot(number: u8, seq: Seq) -> StoredSnapshot {
+pub(super) fn snapshot(number: u8, seq: Seq) -> StoredSnapshot {
     let captured = Captured {
         id: SnapshotId::from_parts(at(number.into()), [number; 10]),
         files: 3,
@@ -33,7 +33,8 @@ fn snapshot(number: u8, seq: Seq) -> StoredSnapshot {
         unproven: false,
     };
     let (turn, transcript) = (Turn::new(1), None);
-    let snapshot = Snapshot { captured, seq, turn, at: at(9), transcript, completed_runs: 1 };
+    let (through, at, completed_runs) = (None, at(9), 1);
+    let snapshot = Snapshot { captured, seq, turn, through, at, transcript, completed_runs };
     StoredSnapshot { snapshot, places: Places { local: false, cloud: true } }
 }
 
@@ -52,7 +53,8 @@ async fn parent(store: &dyn Store) -> (Conversation, Seq) {
     }
     let cut = parent.session.last_seq();
     let commit = parent.report(2, ReportBody::TextDelta("more".to_owned()));
-    store.commit(&commit).await.unwrap();
+    let snapshots = vec![snapshot(1, Seq::new(5)).snapshot];
+    store.commit(&Commit { snapshots, ..commit }).await.unwrap();
     (parent, cut)
 }
 
@@ -170,6 +172,10 @@ pub(super) async fn a_refused_import_leaves_nothing(store: &dyn Store) {
         (with(&|it| it.runs.push(it.runs[0].clone())), r#"Exists("run")"#.to_owned()),
         (with(&|it| drop(it.runs.remove(0))), r#"NotFound("run")"#.to_owned()),
         (
+            with(&|it| it.snapshots.push(snapshot(2, Seq::new(5)))),
+            r#"NotFound("snapshot")"#.to_owned(),
+        ),
+        (
             with(&|it| it.snapshots.push(it.snapshots[0].clone())),
             r#"Exists("snapshot")"#.to_owned(),
         ),
@@ -210,6 +216,16 @@ pub(super) async fn another_tenants_history_does_not_exist(store: &dyn Store) {
     add_them(store).await;
     fork.new.record.tenant = them();
     assert_eq!(refusal(store.import_session(&fork).await), r#"NotFound("session")"#);
+}
+
+pub(super) async fn a_snapshot_that_is_lost_meanwhile_is_not_inherited(store: &dyn Store) {
+    let (_, cut) = parent(store).await;
+    let (fork, _) = draft(store, 20, cut).await;
+    let id = fork.snapshots[0].snapshot.captured.id;
+    store.forget_snapshot(session_id(10), id).await.unwrap();
+    assert_eq!(refusal(store.import_session(&fork).await), r#"NotFound("snapshot")"#);
+    let look_up = store.session(&us(), session_id(20)).await;
+    assert_eq!(refusal(look_up), r#"NotFound("session")"#);
 }
 
 pub(super) async fn an_import_can_leave_a_receipt(store: &dyn Store) {

@@ -1,8 +1,8 @@
 //! Lists of sessions, and that they follow every commit.
 
-use ash_core::number::{Incarnation, Seq};
+use ash_core::number::{Incarnation, Seq, Turn};
 use ash_core::session::{Fact, ReportBody, Request, Sandbox, Session, Status};
-use ash_core::snapshot::PersistOutcome;
+use ash_core::snapshot::{PersistOutcome, Snapshot};
 use ash_store::{
     Census, Commit, NewAgentVersion, PageRequest, SessionFilter, Store, StoredSession,
 };
@@ -214,7 +214,7 @@ pub(super) async fn sandboxed_sessions_are_the_live_and_the_frozen_ones(store: &
 pub(super) async fn housed_sessions_are_all_that_may_have_a_sandbox(store: &dyn Store) {
     assert_eq!(store.housed_sessions().await.unwrap(), []);
     deploy(store, 1).await;
-    // Ten is starting, 20 live, 30 frozen, 40 stopping, 50 without any.
+    // Ten is starting, 20 live, 30 frozen, 40 stopping, 50 without any; 60 is being rewound and comes back.
     Conversation::begin(store, 10).await;
     Conversation::active(store, 20).await;
     let mut frozen = Conversation::active(store, 30).await;
@@ -228,12 +228,17 @@ pub(super) async fn housed_sessions_are_all_that_may_have_a_sandbox(store: &dyn 
             store.commit(&conversation.gone()).await.unwrap();
         }
     }
+    let mut rewound = Conversation::active(store, 60).await;
+    let to = Box::new(super::histories::snapshot(1, rewound.session.last_seq()).snapshot);
+    let to = Box::new(Snapshot { turn: Turn::ZERO, ..*to });
+    store.commit(&rewound.request(Request::Rewind { to })).await.unwrap();
+    store.commit(&rewound.gone()).await.unwrap();
     // Hidden is not gone.
     store.delete_agent(&us(), &name("agent-1")).await.unwrap();
     let mut housed = store.housed_sessions().await.unwrap();
     housed.sort_by_key(Session::id);
     let ids: Vec<_> = housed.iter().map(Session::id).collect();
-    assert_eq!(ids, [10, 20, 30, 40].map(session_id));
+    assert_eq!(ids, [10, 20, 30, 40, 60].map(session_id));
     assert!(matches!(housed[2].sandbox(), Sandbox::Frozen { .. }), "{:?}", housed[2]);
 }
 

@@ -65,6 +65,7 @@ contract! {
         a_session_can_be_brought_from_elsewhere,
         a_refused_import_leaves_nothing,
         another_tenants_history_does_not_exist,
+        a_snapshot_that_is_lost_meanwhile_is_not_inherited,
         an_import_can_leave_a_receipt;
     purge:
         all_but_the_latest_snapshots_are_pruned_and_those_that_are_needed,
