@@ -142,6 +142,7 @@ impl Archive {
             progress: &|_| true,
         };
         let made = repository.capture(&capture, &mut state)?;
+        remove_half_saved(&places.captured);
         if let Err(error) = state.save(&places.captured) {
             let error = &error as &dyn std::error::Error;
             tracing::debug!(error, session.id = %session, "the next capture has to read everything");
@@ -322,6 +323,20 @@ pub(crate) struct Lacking {
     pub(crate) unverified: u64,
 }
 
+/// Removes what servers left that died while they saved what a capture saw. There is one capture of a session at a
+/// time, so nobody is at it.
+fn remove_half_saved(captured: &Path) {
+    let (Some(above), Some(name)) = (captured.parent(), captured.file_name()) else { return };
+    for entry in fs::read_dir(above).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        let rest = found.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        if rest.is_some_and(|rest| rest.starts_with(b".")) {
+            // The next capture tries again.
+            let _still_there = fs::remove_file(entry.path());
+        }
+    }
+}
+
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |many| many.get().min(MAX_THREADS))
 }
@@ -354,5 +369,28 @@ impl ArchiveError {
             Self::Snapshot(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => true,
             Self::Snapshot(_) | Self::Place(_) | Self::Home(_) | Self::Cloud(_) => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn what_was_left_half_saved_is_gone_after_the_next_capture() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join("session").join(name);
+        let (workspace, home, captured) = (at("workspace"), at("home"), at("captured"));
+        let places = Places { workspace, home, captured };
+        fs::create_dir_all(&places.workspace).unwrap();
+        fs::create_dir_all(&places.home).unwrap();
+        fs::write(at("captured.0198f0c2-0000-7000-8000-000000000000"), "half").unwrap();
+        let session = SessionId::from_parts(ash_core::time::Timestamp::from_millis(1), [0; 10]);
+        let whose = (&TenantId::default_tenant(), session);
+        Archive::new(dir.path()).capture(whose, &places, None, None).unwrap().unwrap();
+        let left = fs::read_dir(dir.path().join("session")).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["captured", "home", "workspace"]);
     }
 }
