@@ -10,6 +10,8 @@ mod client;
 mod coming_back;
 mod commands;
 mod copies;
+mod crashes;
+mod cycles;
 mod docs;
 mod documents;
 mod fake;
@@ -17,6 +19,7 @@ mod faults;
 mod history;
 mod keeping;
 mod kills;
+mod machine;
 mod manners;
 #[path = "../../../snapshot/tests/it/moto.rs"]
 mod moto;

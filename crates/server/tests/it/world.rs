@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ash_core::entry::Entry;
@@ -16,12 +15,11 @@ use ash_core::run::RunStatus;
 use ash_core::session::{IfBusy, LogEntry, Wake};
 use ash_core::snapshot::Snapshot;
 use ash_core::time::Clock as _;
-use ash_engine::bridge::{
-    Agent, BridgeHost, Cgroup, Enclosure, HostOptions, Resources, Sandboxing, Users,
-};
+use ash_engine::bridge::{Agent, BridgeHost, Cgroup, Enclosure, HostOptions, Resources};
 use ash_engine::host::SandboxRef;
+use ash_engine::testing::{Dice, FlakyStore, Gate, GatedHost, StoreFaults};
 use ash_engine::{
-    Accepted, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost as _,
+    Accepted, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost,
     SendPrompt, SystemClock,
 };
 use ash_protocol::Limits;
@@ -30,6 +28,7 @@ use ash_server::model::{self, Model, Recorded};
 use ash_store::sqlite::SqliteStore;
 use ash_store::{NewAgentVersion, RunRecord, Settings, Store, StoreError};
 
+pub(crate) use crate::machine::{bridge_program, can_isolate, enclosure};
 pub(crate) use crate::processes::{
     bridges_in, bridges_of, end_sandboxes, kill, processes_mentioning, processes_of,
 };
@@ -77,10 +76,22 @@ impl World {
     }
 
     async fn of(dir: &Path, url: &str, limits: Limits) -> Self {
-        let enclosure = enclosure(&dir.join("data"));
+        Self::behind(dir, url, limits, enclosure(&dir.join("data")), None).await
+    }
+
+    /// With that around its bridges; and with a gate that stops it dead, if there is one.
+    pub(crate) async fn behind(
+        dir: &Path,
+        url: &str,
+        limits: Limits,
+        enclosure: Enclosure,
+        gate: Option<Gate>,
+    ) -> Self {
         let resources = Resources::default();
         let agent = (limits, resources.clone(), 0);
-        let (engine, host) = engine(dir, url, agent, (enclosure.clone(), 1)).await;
+        let policy = Policy::default();
+        let (engine, host) =
+            gated_engine(dir, url, agent, (enclosure.clone(), 1, policy), gate).await;
         let url = url.to_owned();
         let dir = dir.to_owned();
         Self {
@@ -390,6 +401,17 @@ async fn engine_with(
     (limits, resources, prewarm): (Limits, Resources, u32),
     (enclosure, boot, policy): (Enclosure, u32, Policy),
 ) -> (Engine, BridgeHost) {
+    let enclosed = (enclosure, boot, policy);
+    gated_engine(dir, model_url, (limits, resources, prewarm), enclosed, None).await
+}
+
+async fn gated_engine(
+    dir: &Path,
+    model_url: &str,
+    (limits, resources, prewarm): (Limits, Resources, u32),
+    (enclosure, boot, policy): (Enclosure, u32, Policy),
+    gate: Option<Gate>,
+) -> (Engine, BridgeHost) {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir.join("ash.db")).unwrap());
     let agent = NewAgentVersion {
         id: AgentId::from_parts(SystemClock.now(), [0; 10]),
@@ -428,9 +450,17 @@ async fn engine_with(
         boot_id: format!("boot {boot}"),
     })
     .unwrap();
+    let (store, seen): (Arc<dyn Store>, Arc<dyn SandboxHost>) = match gate {
+        Some(gate) => {
+            let behind = FlakyStore::new(store, Arc::new(Dice::new(0)));
+            behind.behave(gate.clone(), StoreFaults::default());
+            (Arc::new(behind), Arc::new(GatedHost::new(Arc::new(host.clone()), gate)))
+        }
+        None => (store, Arc::new(host.clone())),
+    };
     let engine = Engine::start(Options {
         store,
-        host: Arc::new(host.clone()),
+        host: seen,
         clock: Arc::new(SystemClock),
         policy,
         ids: IdSource::unguessable(),
@@ -440,35 +470,8 @@ async fn engine_with(
     (engine, host)
 }
 
-/// A sandbox, where this machine has any.
-pub(crate) fn enclosure(data: &Path) -> Enclosure {
-    match Sandboxing::probe(data, &bridge_program(), Users::new(200_000, 65_536), &[]) {
-        Ok((sandboxing, _)) => Enclosure::Sandbox(Arc::new(sandboxing)),
-        Err(error) => {
-            eprintln!("without sandboxes: {error}");
-            Enclosure::Nothing
-        }
-    }
-}
-
 pub(crate) fn tenant() -> TenantId {
     TenantId::default_tenant()
-}
-
-/// The bridge beside the `ash` that is tested. `cargo test --workspace` has built it; whoever tests
-/// this crate alone may not have.
-pub(crate) fn bridge_program() -> PathBuf {
-    static BRIDGE: OnceLock<PathBuf> = OnceLock::new();
-    let beside = || {
-        let bridge = Path::new(env!("CARGO_BIN_EXE_ash")).with_file_name("ash-bridge");
-        if !bridge.exists() {
-            let build = ["build", "--quiet", "--package", "ash-bridge", "--bin", "ash-bridge"];
-            let built = Command::new(env!("CARGO")).args(build).status().unwrap();
-            assert!(built.success() && bridge.exists(), "build the workspace first");
-        }
-        bridge
-    };
-    BRIDGE.get_or_init(beside).clone()
 }
 
 /// Looks until it is so.
@@ -478,15 +481,4 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// Whether this machine has sandboxes.
-pub(crate) fn can_isolate() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let can = matches!(enclosure(&dir.path().join("data")), Enclosure::Sandbox(_));
-        end_sandboxes(&dir.path().join("data"));
-        can
-    })
 }
