@@ -28,7 +28,7 @@ use crate::host::SandboxHost;
 use crate::housekeeping::Housekeeping;
 use crate::ids::IdSource;
 use crate::places::{Places, WarmPlaces};
-use crate::reconcile::{self, INTERVAL};
+use crate::reconcile::{self, AT_LEAST, INTERVAL};
 use crate::registry::{Decided, ReceiptFor, Registry, Want};
 use crate::shared::Shared;
 use crate::tasks::Tasks;
@@ -481,9 +481,15 @@ impl Engine {
                 );
             }
             self.keep_house();
+            // Whoever finds the disk full finds it so again soon.
+            let full = async {
+                self.shared.housekeeping.full().await;
+                tokio::time::sleep(AT_LEAST).await;
+            };
             tokio::select! {
                 biased;
                 () = self.shared.tasks.closing() => return,
+                () = full => {}
                 () = tokio::time::sleep(INTERVAL) => {}
             }
         }

@@ -346,6 +346,12 @@ pub trait SandboxHost: Send + Sync + 'static {
         None
     }
 
+    /// Takes some room on the disk, if there is plenty, for the records of the server itself.
+    fn keep_reserve(&self) {}
+
+    /// Gives that room up, if the disk is full.
+    fn use_reserve(&self) {}
+
     /// Runs a command beside the agent.
     async fn exec(
         &self,

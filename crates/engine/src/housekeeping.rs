@@ -12,6 +12,8 @@ use ash_core::id::{SessionId, TenantId};
 use ash_core::pressure::{Candidate, order};
 use ash_core::session::{FilesPlace, PauseReason, Request, Session, Status};
 use ash_core::time::Timestamp;
+use ash_store::StoreError;
+use tokio::sync::Notify;
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -39,6 +41,25 @@ pub(crate) struct Housekeeping {
     collected_at: Mutex<BTreeMap<TenantId, Timestamp>>,
     /// Whether there is less room than there should be, and nothing more can be removed.
     is_short: AtomicBool,
+    /// The disk was found to be full.
+    full: Notify,
+}
+
+impl Housekeeping {
+    /// Waits until the disk is found to be full.
+    pub(crate) async fn full(&self) {
+        self.full.notified().await;
+    }
+}
+
+impl Shared {
+    /// Something could not be recorded. If that is because the disk is full, room is made at once.
+    pub(crate) fn could_not_record(&self, error: &StoreError) {
+        if matches!(error, StoreError::Full(_)) {
+            self.host.use_reserve();
+            self.housekeeping.full.notify_one();
+        }
+    }
 }
 
 /// One round, until it is dropped.
@@ -150,10 +171,16 @@ impl Engine {
     /// too are removed, the largest and those unused for longest first; then frozen sandboxes are given up, and
     /// theirs follow. The same is done every minute.
     pub async fn make_space(&self) -> Result<(), EngineError> {
-        if self.has_room() != Some(false) {
+        let has_room = self.has_room();
+        if has_room != Some(false) {
             self.shared.housekeeping.is_short.store(false, Ordering::Release);
+            if has_room.is_some() {
+                self.shared.host.keep_reserve();
+            }
             return Ok(());
         }
+        // Removing files is recorded first.
+        self.shared.host.use_reserve();
         tracing::warn!(
             "there is little room on the disk: files that snapshots have too are removed"
         );
@@ -161,7 +188,7 @@ impl Engine {
             let was_short = self.shared.housekeeping.is_short.swap(true, Ordering::AcqRel);
             if !was_short {
                 tracing::error!(
-                    "there is too little room on the disk and nothing to remove: no session begins",
+                    "there is too little room on the disk, and nothing more could be removed: no session begins",
                 );
             }
             return Ok(());
@@ -267,8 +294,8 @@ impl Engine {
                 let redated = self.shared.store.redate_session(id, last_seq, recorded, due).await;
                 match redated {
                     // Whoever drives it has recorded another one, or it is gone.
-                    Ok(()) | Err(ash_store::StoreError::Conflict { .. }) => {}
-                    Err(ash_store::StoreError::NotFound(_)) => {}
+                    Ok(()) | Err(StoreError::Conflict { .. }) => {}
+                    Err(StoreError::NotFound(_)) => {}
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -22,6 +22,9 @@ use crate::shared::{Link, Shared};
 /// How long between two passes.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
 
+/// The same, where one is asked for at once.
+pub(crate) const AT_LEAST: Duration = Duration::from_secs(1);
+
 /// How long a receipt answers for its request.
 const RECEIPT_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 

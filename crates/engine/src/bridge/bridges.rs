@@ -323,6 +323,14 @@ impl SandboxHost for BridgeHost {
         self.0.free_bytes()
     }
 
+    fn keep_reserve(&self) {
+        self.0.keep_reserve();
+    }
+
+    fn use_reserve(&self) {
+        self.0.use_reserve();
+    }
+
     async fn exec(
         &self,
         sandbox: SandboxRef,

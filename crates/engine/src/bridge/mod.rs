@@ -28,6 +28,7 @@ mod quota;
 mod rebuild;
 mod remains;
 mod report;
+mod reserve;
 mod retell;
 mod state;
 mod still;

@@ -177,6 +177,7 @@ impl Driver {
                     return Ok(Owned::from(claimed));
                 }
                 Err(error) if error.is_transient() => {
+                    self.shared.could_not_record(&error);
                     tracing::warn!(
                         session.id = %self.id,
                         error = &error as &dyn std::error::Error,

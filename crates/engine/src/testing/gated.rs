@@ -61,6 +61,14 @@ macro_rules! through_the_gate {
                 self.inner.free_bytes()
             }
 
+            fn keep_reserve(&self) {
+                self.inner.keep_reserve();
+            }
+
+            fn use_reserve(&self) {
+                self.inner.use_reserve();
+            }
+
             fn note(&self, record: &SessionRecord, session: &Session) {
                 self.inner.note(record, session);
             }

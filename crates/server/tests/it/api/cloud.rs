@@ -52,7 +52,7 @@ async fn remembers(client: &Client, session: &str) {
 }
 
 /// Waits until something is so.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..3_000 {
         if is_so().await {
             return;

@@ -8,6 +8,7 @@ mod cloud;
 mod crash;
 mod exec;
 mod files;
+mod full;
 mod gate;
 mod idempotency;
 mod lost;

@@ -66,6 +66,47 @@ impl Spawned {
         Self::of(bin.join("ash"), dir, &[]).await
     }
 
+    /// A server whose data lies on a disk of its own, so many megabytes large: in a mount namespace that goes with it.
+    /// Nothing, if this machine does not let it.
+    pub(crate) async fn on_a_small_disk(megabytes: u32, settings: &[(&str, &str)]) -> Option<Self> {
+        let dir = Dir::new();
+        let (bin, data) = (dir.path().join("bin"), dir.path().join("data"));
+        std::fs::create_dir(&bin).unwrap();
+        std::fs::create_dir(&data).unwrap();
+        let may_mount = |flags: &&str| {
+            let probe = ["sh", "-c", "mount -t tmpfs tmpfs \"$1\"", "sh"];
+            let mut probing = Command::new("unshare");
+            let probed = probing.arg(flags).args(probe).arg(&data).output();
+            probed.is_ok_and(|probed| probed.status.success())
+        };
+        let flags = ["-m", "-rm"].into_iter().find(may_mount)?;
+        let (program, server) = (bin.join("ash"), env!("CARGO_BIN_EXE_ash"));
+        let data = data.display();
+        let script = format!(
+            "#!/bin/sh\nPATH=\"$PATH:/usr/sbin:/usr/bin:/sbin:/bin\"\n\
+             exec unshare {flags} sh -c 'mount -t tmpfs -o size={megabytes}m tmpfs \"$0\" && \
+             exec \"$@\"' '{data}' '{server}' \"$@\"\n"
+        );
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+        Some(Self::of(program, dir, settings).await)
+    }
+
+    /// Has the disk of such a server written to, or only read, from now on.
+    pub(crate) fn remount(&self, how: &str) {
+        let (pid, data) = (self.pid().to_string(), self.dir.path().join("data"));
+        let is_owner = |flags: &&[&str]| {
+            let mut entering = Command::new("nsenter");
+            entering.args(["-t", &pid, "-m"]).args(*flags);
+            let remount = format!("remount,{how}");
+            let done = entering.args(["mount", "-o", &remount]).arg(&data).output();
+            done.is_ok_and(|done| done.status.success())
+        };
+        let ways: [&[&str]; 2] = [&[], &["-U", "--preserve-credentials"]];
+        assert!(ways.iter().any(is_owner), "{how}");
+    }
+
     async fn of(program: PathBuf, dir: Dir, settings: &[(&str, &str)]) -> Self {
         bridge_program();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
