@@ -1,6 +1,6 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot demo sim kill fuzz fuzz-briefly schemathesis ci
+.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
@@ -49,7 +49,7 @@ bench-snapshot: ## Snapshots against a bare scan, cp, tar and restic, in one run
 	cargo run --release --quiet -p ash-bench-snapshot -- $(or $(DIR),.) "$(PART)" $(ROUNDS)
 
 # The directory of the executables comes from cargo: it can be elsewhere than in ./target.
-demo: ## A conversation that survives kill -9 of the server and of the agent, told step by step
+demo: ## A conversation that survives kill -9 of server and agent, and the loss of its files and of its machine
 	@cargo build --quiet -p ash-server -p ash-bridge
 	@python3 examples/demo/demo.py "$$(cargo metadata --no-deps --format-version 1 | \
 	  python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug"
@@ -62,6 +62,12 @@ kill: ## The kill test for MINUTES=n
 	cargo build --release --quiet -p ash-store --bin ash-kill-test
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	  ./target/release/ash-kill-test run "$$dir" --minutes $(MINUTES)
+
+crashes: ## Kills a server with -9 at every step of everything that is done with a session
+	ASH_TEST_EVERY_STEP=1 cargo test -p ash-server --test it crashes:: -- --nocapture
+
+cycles: ## Pauses and resumes one session CYCLES=n times (ten thousand), and compares its files byte for byte
+	ASH_TEST_CYCLES=$(or $(CYCLES),10000) cargo test -p ash-server --test it cycles:: -- --nocapture
 
 # What cargo-fuzz would set; the pinned compiler has it behind a switch.
 FUZZ_FLAGS = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -133,6 +133,7 @@ impl Stage {
             ids: IdSource::unguessable(),
             owner,
             cloud: None,
+            bundles: None,
         });
         let create = CreateSession {
             tenant: TenantId::default_tenant(),

@@ -58,6 +58,7 @@ pub(crate) async fn engine(store: Arc<dyn Store>, host: &FakeHost) -> Engine {
         ids: IdSource::unguessable(),
         owner,
         cloud: None,
+        bundles: None,
     })
 }
 

@@ -307,6 +307,10 @@ def tell(demo, say, is_real):
     story = final_text(saw)
     whole = len(story) > HEARD if is_real else story.strip() == STORY
     demo.check("the story is whole", whole)
+    print("   What does a resume find? The agent never noticed, so there is nothing to bring back:")
+    receipt = demo.run("session", "resume", session)
+    demo.check("the receipt says that nothing had to be done", "already active" in receipt)
+    remembers(demo, session, say)
 
     print("\n6. Now the agent's own process is killed.")
     kill_agent(demo, session)

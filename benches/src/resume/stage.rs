@@ -70,6 +70,7 @@ impl Stage {
             ids: IdSource::unguessable(),
             owner,
             cloud: None,
+            bundles: None,
         });
         let snapshots = data.join("snapshots").join(tenant.as_str());
         Self { engine, host, store, tenant, snapshots, _remains: Remains { data } }

@@ -89,6 +89,9 @@ pub enum Entry {
         /// What the files are. Entries of the first version say nothing of them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         snapshot: Option<SnapshotId>,
+        /// The last entry of that turn which is part of the conversation, if not all of it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        through: Option<Seq>,
     },
     /// A prompt was accepted.
     Prompt {

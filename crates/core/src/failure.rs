@@ -24,6 +24,10 @@ pub enum FailureCode {
     SandboxStuck,
     /// The files of the session are in the cloud alone, and that does not answer.
     CloudUnavailable,
+    /// The files of the session are said to be in the cloud, and cannot be read whole there or anywhere.
+    SnapshotDamaged,
+    /// There is nothing of the session's files any more, and it was not to begin without them.
+    NoSavedState,
     /// The agent did not answer, or did not obey.
     AgentUnresponsive,
     /// The agent itself reported that it could not go on.
@@ -38,7 +42,7 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// Every code, for documentation and its test.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::SandboxStartFailed,
         Self::SandboxCapacity,
         Self::SandboxStartTimeout,
@@ -48,6 +52,8 @@ impl FailureCode {
         Self::SandboxLost,
         Self::SandboxStuck,
         Self::CloudUnavailable,
+        Self::SnapshotDamaged,
+        Self::NoSavedState,
         Self::AgentUnresponsive,
         Self::AgentFailed,
         Self::TurnTimeout,
@@ -67,6 +73,8 @@ impl FailureCode {
             Self::SandboxLost => "sandbox_lost",
             Self::SandboxStuck => "sandbox_stuck",
             Self::CloudUnavailable => "cloud_unavailable",
+            Self::SnapshotDamaged => "snapshot_damaged",
+            Self::NoSavedState => "no_saved_state",
             Self::AgentUnresponsive => "agent_unresponsive",
             Self::AgentFailed => "agent_failed",
             Self::TurnTimeout => "turn_timeout",

@@ -8,13 +8,14 @@
 //!           └─── 8 ── 9                  the branch: 1 2 3 8 9, five turns, head 9
 //! ```
 //!
-//! Nearly every turn continues the one before it, so only the exceptions are kept.
+//! Nearly every turn continues the one before it, so only the exceptions are kept. A rewind can also go into the middle
+//! of a turn: then only the begin of it is part of the conversation, and of what continues it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::number::Turn;
+use crate::number::{Seq, Turn};
 
 /// The turns of a session and the branch that the conversation is on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,12 @@ pub struct Lineage {
     head: Turn,
     /// Turns that do not continue their predecessor, with the turn they do continue.
     jumps: BTreeMap<Turn, Turn>,
+    /// The last entry of the head that is part of the conversation, if not all of it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head_through: Option<Seq>,
+    /// Turns that continue only the begin of another one, with the last entry of that.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    cuts: BTreeMap<Turn, Seq>,
 }
 
 impl Lineage {
@@ -49,6 +56,9 @@ impl Lineage {
         if parent != self.last {
             self.jumps.insert(turn, parent);
         }
+        if let Some(through) = self.head_through.take() {
+            self.cuts.insert(turn, through);
+        }
         self.last = turn;
         self.head = turn;
         (turn, parent)
@@ -59,11 +69,36 @@ impl Lineage {
     /// there is such a turn.
     #[must_use]
     pub fn rewind(&mut self, turn: Turn) -> bool {
+        self.rewind_into(turn, None)
+    }
+
+    /// The same, and of that turn only what is in the log through an entry is part of the conversation.
+    #[must_use]
+    pub fn rewind_into(&mut self, turn: Turn, through: Option<Seq>) -> bool {
         if turn > self.last {
             return false;
         }
-        self.head = turn;
+        (self.head, self.head_through) = (turn, through);
         true
+    }
+
+    /// The last entry of a turn of the branch that is part of the conversation, if not all of it is.
+    pub fn through(&self, turn: Turn) -> Option<Seq> {
+        if turn == self.head {
+            return self.head_through;
+        }
+        let continues = |child: Turn| self.parent(child) == turn && self.contains(child);
+        self.cuts.iter().find(|(child, _)| continues(**child)).map(|(_, through)| *through)
+    }
+
+    /// The turn that another one continues, and through which entry if not all of it.
+    pub fn continued_by(&self, turn: Turn) -> (Turn, Option<Seq>) {
+        (self.parent(turn), self.cuts.get(&turn).copied())
+    }
+
+    fn parent(&self, turn: Turn) -> Turn {
+        let before = Turn::new(turn.get().saturating_sub(1));
+        self.jumps.get(&turn).copied().unwrap_or(before)
     }
 
     /// Whether `turn` is on the branch that the conversation is on.
@@ -120,6 +155,29 @@ mod test {
         assert!(lineage.rewind(Turn::new(4)));
         assert_eq!((lineage.turns(), lineage.begin()), (4, (Turn::new(6), Turn::new(4))));
         assert!(!lineage.rewind(Turn::new(7)));
+    }
+
+    #[test]
+    fn of_a_turn_that_was_rewound_into_only_the_begin_is_on_the_branch() {
+        let mut lineage = Lineage::default();
+        for _ in 0..3 {
+            lineage.begin();
+        }
+        assert!(lineage.rewind_into(Turn::new(2), Some(Seq::new(7))));
+        assert_eq!(lineage.through(Turn::new(2)), Some(Seq::new(7)));
+        lineage.begin();
+        lineage.begin();
+        assert_eq!(
+            lineage.through(Turn::new(2)),
+            Some(Seq::new(7)),
+            "what continues it knows no more"
+        );
+        assert_eq!((lineage.through(Turn::new(1)), lineage.through(Turn::new(5))), (None, None));
+        assert_eq!(lineage.continued_by(Turn::new(4)), (Turn::new(2), Some(Seq::new(7))));
+        assert!(lineage.rewind(Turn::new(3)));
+        assert_eq!(lineage.through(Turn::new(2)), None, "turn 3 continues all of it");
+        assert!(lineage.rewind(Turn::new(4)));
+        assert_eq!(lineage.through(Turn::new(2)), Some(Seq::new(7)));
     }
 
     proptest! {

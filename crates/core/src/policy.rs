@@ -53,6 +53,9 @@ pub struct Policy {
     pub retention: Duration,
     /// How many snapshots of a session are kept; all, if nobody says.
     pub snapshot_keep: Option<NonZeroU32>,
+    /// How long after its last use the snapshots of a session stay on this machine if the cloud has them too; for
+    /// ever, if nobody says.
+    pub local_snapshot_ttl: Option<Duration>,
     /// With less room than this on the disk, files that a snapshot has too are removed earlier. Zero: never.
     pub min_free_bytes: u64,
     /// How many sandboxes may be alive at once, frozen ones too.
@@ -80,6 +83,7 @@ impl Default for Policy {
             cold_ttl: Duration::from_secs(2 * 60 * 60),
             retention: Duration::from_secs(7 * 24 * 60 * 60),
             snapshot_keep: None,
+            local_snapshot_ttl: None,
             min_free_bytes: 0,
             max_sandboxes: NonZeroU32::new(1_000).expect("a thousand is not zero"),
             max_prewarmed: 16,

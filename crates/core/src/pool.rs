@@ -6,7 +6,7 @@
 //! been frozen the longest, then the one that has been idle the longest. One that works, or is
 //! about to, never has to.
 
-use crate::session::{Sandbox, Session, State};
+use crate::session::{Rewinding, Sandbox, Session, State};
 use crate::time::Timestamp;
 
 /// What the sandbox in a place does.
@@ -71,8 +71,10 @@ impl Place {
             | State::Error { .. }
             | State::Ended => session.last_active(),
         };
-        let comes_back = matches!(session.state(), State::Starting { .. });
+        let after_a_rewind = session.rewinding().is_some_and(Rewinding::comes_back);
+        let comes_back = after_a_rewind || matches!(session.state(), State::Starting { .. });
         let (kind, since) = match session.sandbox() {
+            Sandbox::None if after_a_rewind => (Kind::Starting, session.last_active()),
             Sandbox::None => return None,
             Sandbox::Starting { .. } | Sandbox::Thawing { .. } => {
                 (Kind::Starting, session.last_active())
@@ -190,7 +192,7 @@ mod test {
     use crate::failure::Death;
     use crate::id::SessionId;
     use crate::policy::{Context, Policy};
-    use crate::resume::Found;
+    use crate::resume::{Found, IfLost};
     use crate::session::{Fact, IfRunning, PauseReason, Request};
 
     #[test]
@@ -213,7 +215,7 @@ mod test {
             (3, freeze, (Kind::Frozen, 3)),
             (4, evict, (Kind::Leaving, 3)),
             // The next sandbox takes the place of this one.
-            (5, Request::Resume, (Kind::Starting, 5)),
+            (5, Request::Resume(IfLost::default()), (Kind::Starting, 5)),
             (6, Request::Stop, (Kind::Leaving, 5)),
         ] {
             let _performed = session.request(&at(now), request).unwrap();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::ResumePath;
 use crate::id::{RunId, SnapshotId};
 use crate::number::Seq;
-use crate::snapshot::Captured;
+use crate::snapshot::{Captured, Snapshot};
 
 /// What became of the files that the agent works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +85,25 @@ impl Native {
     }
 }
 
+/// What becomes of a session whose files cannot be brought back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IfLost {
+    /// It does not come back without them.
+    Refuse,
+    /// It begins with fresh ones if they are nowhere; not if they are said to be in the cloud.
+    #[default]
+    BeginAnew,
+    /// It begins with whatever can be had now, and be it fresh ones.
+    GiveUp,
+}
+
+impl IfLost {
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What an agent still knows of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversation {
@@ -106,6 +125,30 @@ pub struct FromSnapshot {
     /// Files that are newer than it, stayed, and could not be held against it.
     #[serde(default)]
     pub unverified: u64,
+    /// Whether there had been later ones, which are lost.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub outdated: bool,
+    /// How many paths of it could not be read any more, and are missing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+}
+
+impl FromSnapshot {
+    /// All of a snapshot.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let (id, seq) = (snapshot.captured.id, snapshot.seq);
+        Self { id, seq, unverified: 0, outdated: false, left_out: 0 }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What a host found where a sandbox was started.
@@ -118,7 +161,10 @@ pub struct Found {
     /// The snapshot that they were brought back or put right from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<FromSnapshot>,
-    /// How many there are; zero if they are fresh.
+    /// How many of them nobody could hold against anything, because there was no good snapshot to do it with.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unverified: u64,
+    /// How many there are.
     pub files: u64,
     /// How large they are together.
     pub bytes: u64,
@@ -138,6 +184,7 @@ impl Found {
         workspace: Workspace::Fresh,
         source: Source::Fresh,
         snapshot: None,
+        unverified: 0,
         files: 0,
         bytes: 0,
         native: Native::None,
@@ -158,6 +205,9 @@ pub struct Receipt {
     /// The snapshot that they were brought back or put right from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<FromSnapshot>,
+    /// How many files nobody could hold against anything, because there was no good snapshot to do it with.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unverified: u64,
     /// Where its log ended before.
     pub last_seq: Seq,
     /// How many files there are; not counted when the same sandbox goes on.
@@ -177,6 +227,10 @@ impl Receipt {
     pub fn context_lost(&self) -> Option<&'static str> {
         if self.workspace == Workspace::Fresh && self.conversation.turns_in_log > 0 {
             Some("the workspace was gone and was made anew")
+        } else if self.snapshot.is_some_and(|from| from.left_out > 0) {
+            Some("some files of the workspace could not be read back, and are missing")
+        } else if self.snapshot.is_some_and(|from| from.outdated) {
+            Some("the latest snapshots are lost, and the files are those of an earlier one")
         } else if self.conversation.native == Native::Lost {
             Some("the agent's own record of the conversation is gone, or is not what it was")
         } else {

@@ -162,6 +162,8 @@ impl Outcome {
                 | FailureCode::AgentUnresponsive
                 | FailureCode::AgentFailed
                 | FailureCode::SessionExpired
+                | FailureCode::SnapshotDamaged
+                | FailureCode::NoSavedState
                 | FailureCode::Internal => "error",
             },
         }

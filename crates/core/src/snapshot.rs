@@ -40,8 +40,12 @@ pub struct Snapshot {
     pub captured: Captured,
     /// Where the log ended when it was asked for.
     pub seq: Seq,
-    /// The turn that the conversation was at: all of it, or the begin of it, if it went on.
+    /// The turn that the conversation was at.
     pub turn: Turn,
+    /// The last entry of that turn which the agent knew of, if that was not all of it: the turn went on, or the
+    /// session had been rewound into the middle of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<Seq>,
     /// When it was asked for.
     pub at: Timestamp,
     /// The agent's own record of the conversation at that moment.

@@ -7,7 +7,10 @@
 //!   data/sandboxes/<session>/captured     what the last capture saw: a help, and no more
 //! ```
 
+mod bring_back;
 mod compare;
+mod copy;
+mod fetch;
 mod keep;
 mod put_back;
 
@@ -20,15 +23,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
-use ash_core::resume::Source;
 use ash_core::snapshot::Captured;
 use ash_snapshot::objects::LocalObjects;
 use ash_snapshot::{
-    Capture, Damaged, Effect, Freeze, InPlace, Newer, Replicate, Repository, Restore, Root,
-    SnapshotError, State, Took, Trust, caches,
+    Capture, Damaged, Effect, Freeze, InPlace, Newer, Repository, Restore, Root, SnapshotError,
+    State, Took, Trust, caches,
 };
 
 use crate::cloud::{CloudError, Remote};
+
+pub(crate) use bring_back::{BroughtBack, Looked};
 
 /// The names of the two trees of a session.
 const WORKSPACE: &str = "workspace";
@@ -142,6 +146,7 @@ impl Archive {
             progress: &|_| true,
         };
         let made = repository.capture(&capture, &mut state)?;
+        remove_half_saved(&places.captured);
         if let Err(error) = state.save(&places.captured) {
             let error = &error as &dyn std::error::Error;
             tracing::debug!(error, session.id = %session, "the next capture has to read everything");
@@ -156,7 +161,11 @@ impl Archive {
             files: workspace.files + workspace.links,
             bytes: workspace.bytes,
             new_bytes: snapshot.new_bytes,
-            unfrozen: snapshot.unfrozen,
+            // Files that are as they were are not read, but looked at; after a while that is done unfrozen, too.
+            unfrozen: match snapshot.unfrozen_scan {
+                true => snapshot.unfrozen.max(workspace.files),
+                false => snapshot.unfrozen,
+            },
             unstable: snapshot.unstable.len() as u64,
             unproven: false,
         };
@@ -173,30 +182,29 @@ impl Archive {
         owner: Option<(u32, u32)>,
         effect: Effect,
     ) -> Result<Lacking, ArchiveError> {
-        self.fetch(tenant, id)?;
-        let repository = self.repository(tenant)?;
-        let snapshot = repository.snapshot(theirs(id))?;
         let left_out = caches(&places.home).map_err(ArchiveError::Home)?;
-        let of = |root| InPlace {
-            snapshot: &snapshot,
-            root,
-            trust: Trust::Bytes,
-            newer: Newer::Keep,
-            effect,
-            owner,
-            max_entries: MAX_ENTRIES,
-            max_bytes: u64::MAX,
-            threads: threads(),
-            progress: &|_| true,
-        };
-        let both = [
-            of(Root { name: WORKSPACE, path: &places.workspace, excluded: &[] }),
-            of(Root { name: HOME, path: &places.home, excluded: &left_out }),
-        ];
-        let mended = repository.restore_all_in_place(&both, &State::default())?;
-        // What one that was killed left aside is removed.
-        let to_put_back = mended.iter().map(|mended| mended.written + mended.removed).sum();
-        Ok(Lacking { to_put_back, unverified: mended[0].kept })
+        self.with_snapshot(tenant, id, |repository, snapshot| {
+            let of = |root| InPlace {
+                snapshot,
+                root,
+                trust: Trust::Bytes,
+                newer: Newer::Keep,
+                effect,
+                owner,
+                max_entries: MAX_ENTRIES,
+                max_bytes: u64::MAX,
+                threads: threads(),
+                progress: &|_| true,
+            };
+            let both = [
+                of(Root { name: WORKSPACE, path: &places.workspace, excluded: &[] }),
+                of(Root { name: HOME, path: &places.home, excluded: &left_out }),
+            ];
+            let mended = repository.restore_all_in_place(&both, &State::default())?;
+            // What one that was killed left aside is removed.
+            let to_put_back = mended.iter().map(|mended| mended.written + mended.removed).sum();
+            Ok(Lacking { to_put_back, unverified: mended[0].kept })
+        })
     }
 
     /// Brings one file of a session's home back, to where nothing is yet. Blocks.
@@ -207,109 +215,20 @@ impl Archive {
         path: &str,
         target: &Path,
     ) -> Result<(), ArchiveError> {
-        self.fetch(tenant, id)?;
-        let repository = self.repository(tenant)?;
-        let snapshot = repository.snapshot(theirs(id))?;
-        repository.restore(&Restore {
-            tree: snapshot.root(HOME)?,
-            path: path.as_bytes(),
-            damaged: Damaged::Refuse,
-            target,
-            owner: None,
-            max_entries: 1,
-            max_bytes: u64::MAX,
-            threads: 1,
-            progress: &|_| true,
-        })?;
-        Ok(())
-    }
-
-    /// Whether there is a snapshot, here or in the cloud. Blocks.
-    pub(crate) fn has(&self, tenant: &TenantId, id: SnapshotId) -> Result<bool, ArchiveError> {
-        if self.has_here(tenant, id)? {
-            return Ok(true);
-        }
-        let Some(remote) = &self.remote else { return Ok(false) };
-        let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
-        match shelf.repository.snapshot(theirs(id)) {
-            Ok(_) => Ok(true),
-            Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => Ok(false),
-            Err(error) => Err(ArchiveError::Cloud(error.into())),
-        }
-    }
-
-    fn has_here(&self, tenant: &TenantId, id: SnapshotId) -> Result<bool, ArchiveError> {
-        match self.repository(tenant)?.snapshot(theirs(id)).map_err(ArchiveError::from) {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_lost() => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Sees to it that a snapshot is here, if it is anywhere: what is missing of it is fetched from the cloud. Says
-    /// whether that was so. Blocks.
-    pub(crate) fn fetch(&self, tenant: &TenantId, id: SnapshotId) -> Result<bool, ArchiveError> {
-        let Some(remote) = &self.remote else { return Ok(false) };
-        if self.has_here(tenant, id)? {
-            return Ok(false);
-        }
-        let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
-        let here = self.repository(tenant)?;
-        let copied = here.replicate(&Replicate {
-            from: &shelf.repository,
-            snapshot: theirs(id),
-            max_entries: MAX_ENTRIES,
-            threads: threads(),
-            progress: &|_| true,
-        });
-        match copied {
-            Ok(copied) => {
-                let bytes = copied.copied_bytes;
-                metrics::counter!("ash_cloud_bytes_total", "way" => "down").increment(bytes);
-                self.fetched.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-                Ok(true)
-            }
-            // It is nowhere, and everybody will be told.
-            Err(error @ (SnapshotError::Missing(_) | SnapshotError::Damaged { .. })) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(error, "snapshot {id} is neither here nor whole in the cloud");
-                Ok(false)
-            }
-            Err(error @ SnapshotError::Store { .. }) => Err(ArchiveError::Cloud(error.into())),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Brings back those of a session's directories that are not there, and says from where. Blocks.
-    pub(crate) fn bring_back(
-        &self,
-        tenant: &TenantId,
-        id: SnapshotId,
-        places: &Places,
-    ) -> Result<Source, ArchiveError> {
-        self.fetch(tenant, id)?;
-        let repository = self.repository(tenant)?;
-        let snapshot = repository.snapshot(theirs(id))?;
-        for (name, place) in [(HOME, &places.home), (WORKSPACE, &places.workspace)] {
-            // The workspace last: who finds it finds the home too.
-            if fs::symlink_metadata(place).is_ok() {
-                continue;
-            }
-            let tree = snapshot.root(name)?;
+        self.with_snapshot(tenant, id, |repository, snapshot| {
             repository.restore(&Restore {
-                tree,
-                path: b"",
+                tree: snapshot.root(HOME)?,
+                path: path.as_bytes(),
                 damaged: Damaged::Refuse,
-                target: place,
+                target,
                 owner: None,
-                max_entries: MAX_ENTRIES,
+                max_entries: 1,
                 max_bytes: u64::MAX,
-                threads: threads(),
+                threads: 1,
                 progress: &|_| true,
             })?;
-        }
-        let fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        Ok(if fetched { Source::Cloud } else { Source::Local })
+            Ok(())
+        })
     }
 }
 
@@ -320,6 +239,20 @@ pub(crate) struct Lacking {
     pub(crate) to_put_back: u64,
     /// How many files of the workspace are newer.
     pub(crate) unverified: u64,
+}
+
+/// Removes what servers left that died while they saved what a capture saw. There is one capture of a session at a
+/// time, so nobody is at it.
+fn remove_half_saved(captured: &Path) {
+    let (Some(above), Some(name)) = (captured.parent(), captured.file_name()) else { return };
+    for entry in fs::read_dir(above).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        let rest = found.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        if rest.is_some_and(|rest| rest.starts_with(b".")) {
+            // The next capture tries again.
+            let _still_there = fs::remove_file(entry.path());
+        }
+    }
 }
 
 pub(crate) fn threads() -> usize {
@@ -343,16 +276,76 @@ pub(crate) enum ArchiveError {
     Place(#[source] io::Error),
     #[error("the agent's home cannot be looked at: {0}")]
     Home(#[source] io::Error),
+    /// It is not here, and the cloud could not be asked.
     #[error(transparent)]
     Cloud(CloudError),
+    /// It is not here, and the cloud does not have it whole either.
+    #[error("neither here nor in the cloud: {0}")]
+    Nowhere(#[source] CloudError),
+    /// It is said to be in the cloud, and there is none.
+    #[error("it is in the cloud, and this server has none: ASH_SNAPSHOT_URL is not set")]
+    NoCloud,
+    /// Nothing of it can be read any more, though it is said to be in the cloud.
+    #[error("what is in the cloud of it is damaged, and so is what was here")]
+    DamagedInCloud,
+    /// There is nothing left of it, and it was not to begin without.
+    #[error("there is nothing left of its files")]
+    NothingLeft,
 }
 
 impl ArchiveError {
-    /// Whether a snapshot is not there, or not whole: another place may have it.
+    /// Whether a snapshot is not there, or not whole, here and wherever else it could be looked for.
     pub(crate) fn is_lost(&self) -> bool {
         match self {
-            Self::Snapshot(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => true,
-            Self::Snapshot(_) | Self::Place(_) | Self::Home(_) | Self::Cloud(_) => false,
+            Self::Snapshot(SnapshotError::Missing(_) | SnapshotError::Damaged { .. })
+            | Self::Nowhere(_) => true,
+            // It went between a look and a read.
+            Self::Snapshot(SnapshotError::Store { source, .. }) => {
+                source.kind() == io::ErrorKind::NotFound
+            }
+            Self::Snapshot(_)
+            | Self::Place(_)
+            | Self::Home(_)
+            | Self::Cloud(_)
+            | Self::NoCloud
+            | Self::DamagedInCloud
+            | Self::NothingLeft => false,
         }
+    }
+
+    /// Whether nobody can tell now whether it is there.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        match self {
+            Self::Cloud(_) | Self::NoCloud => true,
+            Self::Snapshot(_)
+            | Self::Place(_)
+            | Self::Home(_)
+            | Self::Nowhere(_)
+            | Self::DamagedInCloud
+            | Self::NothingLeft => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn what_was_left_half_saved_is_gone_after_the_next_capture() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join("session").join(name);
+        let (workspace, home, captured) = (at("workspace"), at("home"), at("captured"));
+        let places = Places { workspace, home, captured };
+        fs::create_dir_all(&places.workspace).unwrap();
+        fs::create_dir_all(&places.home).unwrap();
+        fs::write(at("captured.0198f0c2-0000-7000-8000-000000000000"), "half").unwrap();
+        let session = SessionId::from_parts(ash_core::time::Timestamp::from_millis(1), [0; 10]);
+        let whose = (&TenantId::default_tenant(), session);
+        Archive::new(dir.path()).capture(whose, &places, None, None).unwrap().unwrap();
+        let left = fs::read_dir(dir.path().join("session")).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["captured", "home", "workspace"]);
     }
 }

@@ -18,8 +18,7 @@ pub(crate) const MAX_COMMANDS: usize = 16;
 
 impl Engine {
     /// Ends a run early: the named one, or else the current one, or else the next in the queue.
-    /// Waits until it has ended. A run that is frozen ends when it is thawed: it is returned as
-    /// it stands.
+    /// Waits until it has ended. One that is paused after it was told to end is returned as it stands.
     pub async fn interrupt(
         &self,
         tenant: &TenantId,
@@ -114,7 +113,7 @@ impl Engine {
         logs.map_err(|error| EngineError::Unavailable(error.into()))
     }
 
-    /// The run that the decision after `before` took from the queue: its end is all it logged.
+    /// The run that the decision after `before` ended at once: nothing else is what it logged.
     async fn withdrawn_after(&self, session: SessionId, before: Seq) -> Result<RunId, EngineError> {
         let entries = self.shared.store.events_after(session, before, 1).await?;
         let run = entries.first().and_then(|entry| entry.entry.run());

@@ -19,14 +19,14 @@ const PAGE: u32 = 1_000;
 
 impl Engine {
     /// Prepares for the end of the process: takes no new work, sends followers away, gives up
-    /// sandboxes that do nothing, newest first, and leaves running turns to their bridges. Takes
-    /// as long as `patience` at most; whatever is not done then is done by the next server.
+    /// sandboxes that do nothing, newest first, waits a moment until the cloud has what they left, and
+    /// leaves running turns to their bridges. Takes as long as `patience` at most; whatever is not done then is done by the next server.
     pub async fn drain(&self, patience: Duration) {
         self.draining.store(true, Ordering::Release);
         self.shared.bus.close();
         self.shared.file_work.stop();
         let orderly = async {
-            if let Err(error) = self.give_up_idle().await {
+            if let Err(error) = self.give_up_idle(patience).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "not every idle sandbox could be given up",
@@ -40,7 +40,7 @@ impl Engine {
         self.abort().await;
     }
 
-    async fn give_up_idle(&self) -> Result<(), EngineError> {
+    async fn give_up_idle(&self, patience: Duration) -> Result<(), EngineError> {
         let mut waiting: BTreeSet<SessionId> = self.registry.driven().into_iter().collect();
         let mut after = None;
         loop {
@@ -52,23 +52,32 @@ impl Engine {
             }
         }
         let mut giving_up = JoinSet::new();
+        let mut given_up = Vec::new();
         for session in waiting.into_iter().rev() {
             if giving_up.len() >= GIVEN_UP_AT_ONCE {
-                giving_up.join_next().await;
+                given_up.extend(giving_up.join_next().await.and_then(Result::ok).flatten());
             }
             giving_up.spawn(self.clone().give_up(session));
         }
-        while giving_up.join_next().await.is_some() {}
+        while let Some(done) = giving_up.join_next().await {
+            given_up.extend(done.ok().flatten());
+        }
+        if let Some(cloud) = self.cloud() {
+            // The rest is for what has to be closed.
+            cloud.wait_for_all(&self.shared, &given_up, patience / 2).await;
+        }
         Ok(())
     }
 
-    async fn give_up(self, session: SessionId) {
+    /// Says which session it was, if it has no sandbox any more.
+    async fn give_up(self, session: SessionId) -> Option<SessionId> {
         match self.evict(session, PauseReason::ServerRestart).await {
             // A driver retires when nothing is owed: when the sandbox is gone.
             Ok(_) => {
                 if let Some(retired) = self.registry.retirement(session) {
                     retired.await;
                 }
+                return Some(session);
             }
             // A run goes on: it is left to its bridge.
             Err(EngineError::Refused(_)) => {}
@@ -82,5 +91,6 @@ impl Engine {
                 "session {session} could not be put to rest",
             ),
         }
+        None
     }
 }

@@ -9,16 +9,19 @@ use ash_core::json::Json;
 use ash_core::number::{Owner, Seq};
 use ash_core::policy::Policy;
 use ash_core::pool::Occupancy;
-use ash_core::session::{IfBusy, IfRunning, PauseReason, Prompt, Request, Session, Status, Wake};
+use ash_core::resume::IfLost;
+use ash_core::session::{IfBusy, PauseReason, Prompt, Request, Session, Status, Wake};
 use ash_core::time::Clock;
 use ash_store::{
     Claimed, NewSession, Receipt, ReceiptKey, SessionRecord, Settings, Store, StoreError,
     StoredSession,
 };
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use crate::at_once::AtOnce;
 use crate::beside::MAX_COMMANDS;
+use crate::bundle::Bundles;
 use crate::bus::Bus;
 use crate::cloud::{self, Cloud};
 use crate::counts::{Counts, Resumes};
@@ -28,7 +31,7 @@ use crate::host::SandboxHost;
 use crate::housekeeping::Housekeeping;
 use crate::ids::IdSource;
 use crate::places::{Places, WarmPlaces};
-use crate::reconcile::{self, INTERVAL};
+use crate::reconcile::{self, AT_LEAST, INTERVAL};
 use crate::registry::{Decided, ReceiptFor, Registry, Want};
 use crate::shared::Shared;
 use crate::tasks::Tasks;
@@ -54,6 +57,8 @@ pub struct Options {
     pub owner: Owner,
     /// Where everything is copied to.
     pub cloud: Option<Cloud>,
+    /// What bundles are made of.
+    pub bundles: Option<Bundles>,
 }
 
 /// Drives sessions. Cheap to clone; all clones are the same engine.
@@ -121,7 +126,7 @@ impl Engine {
     /// process and no other. It runs until [`drain`](Self::drain) or [`abort`](Self::abort);
     /// dropping the handle does not stop it.
     pub fn start(options: Options) -> Self {
-        let Options { store, host, clock, policy, ids, owner, cloud } = options;
+        let Options { store, host, clock, policy, ids, owner, cloud, bundles } = options;
         let most = usize::try_from(policy.max_sandboxes.get()).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             store,
@@ -139,6 +144,9 @@ impl Engine {
             places: Places::new(most),
             cloud,
             housekeeping: Housekeeping::default(),
+            rests: Arc::default(),
+            bundles,
+            imports: Semaphore::new(1),
         });
         let engine = Self {
             registry: Registry::new(Arc::clone(&shared)),
@@ -230,9 +238,13 @@ impl Engine {
         prompt: SendPrompt,
         idempotency: Option<Idempotency>,
     ) -> Result<Accepted, EngineError> {
-        self.visible(tenant, session).await?;
+        self.accepts_work()?;
+        let stored = self.shared.store.session(tenant, session).await?;
         if let Some(accepted) = self.earlier(idempotency.as_ref()).await? {
             return Ok(accepted);
+        }
+        if stored.session.wakes_for(prompt.wake) {
+            self.fetch_files(&stored, IfLost::default()).await?;
         }
         let run = self.shared.ids.make(self.shared.now(), RunId::from_parts);
         let SendPrompt { content, if_busy, wake, timeout } = prompt;
@@ -260,16 +272,6 @@ impl Engine {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Puts a session to rest, sandbox and all.
-    pub async fn pause(
-        &self,
-        tenant: &TenantId,
-        session: SessionId,
-        if_running: IfRunning,
-    ) -> Result<Session, EngineError> {
-        self.rest(tenant, session, Request::Pause { if_running }).await
     }
 
     /// Destroys a session's sandbox; the session can be resumed.
@@ -481,9 +483,15 @@ impl Engine {
                 );
             }
             self.keep_house();
+            // Whoever finds the disk full finds it so again soon.
+            let full = async {
+                self.shared.housekeeping.full().await;
+                tokio::time::sleep(AT_LEAST).await;
+            };
             tokio::select! {
                 biased;
                 () = self.shared.tasks.closing() => return,
+                () = full => {}
                 () = tokio::time::sleep(INTERVAL) => {}
             }
         }

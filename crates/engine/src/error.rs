@@ -6,6 +6,7 @@ use ash_core::failure::{Failure, FailureCode};
 use ash_core::refusal::Refusal;
 use ash_store::StoreError;
 
+use crate::bundle::BundleError;
 use crate::cloud::CloudError;
 
 /// Why the engine did not do what it was asked to.
@@ -26,6 +27,9 @@ pub enum EngineError {
     /// There is no snapshot of what was asked for any more.
     #[error("there is no snapshot of it any more")]
     SnapshotExpired,
+    /// What was before the first message is in no snapshot.
+    #[error("there is no snapshot of the time before the first message")]
+    NothingBefore,
     /// What is there could not be captured, or what was to be put back not read. The session is what it was.
     #[error("nothing was rewound: {0}")]
     NotRewound(String),
@@ -35,6 +39,9 @@ pub enum EngineError {
     /// It could not be brought from the cloud.
     #[error(transparent)]
     Cloud(CloudError),
+    /// It is no bundle that can be used.
+    #[error(transparent)]
+    Bundle(BundleError),
     /// There already is one.
     #[error("this {0} already exists")]
     Exists(&'static str),
@@ -81,7 +88,9 @@ impl EngineError {
             | Self::NotFound(_)
             | Self::NoSavedState
             | Self::SnapshotExpired
+            | Self::NothingBefore
             | Self::NoCloud
+            | Self::Bundle(_)
             | Self::Exists(_)
             | Self::KeyReused
             | Self::TooLarge { .. }
@@ -127,7 +136,23 @@ impl From<CloudError> for EngineError {
             | CloudError::NotFound(_)
             | CloudError::Damaged(_)
             | CloudError::TooNew { .. }
+            | CloudError::TooLarge(_)
             | CloudError::Elsewhere => Self::Cloud(error),
+        }
+    }
+}
+
+impl From<BundleError> for EngineError {
+    fn from(error: BundleError) -> Self {
+        match error {
+            BundleError::Store(error) => error.into(),
+            BundleError::Cloud(error) => error.into(),
+            BundleError::Here(error) => Self::Damaged(error),
+            BundleError::NoRoom => Self::DiskPressure,
+            BundleError::Gone => Self::SnapshotExpired,
+            BundleError::Damaged(_) | BundleError::TooNew(_) | BundleError::TooLarge(_) => {
+                Self::Bundle(error)
+            }
         }
     }
 }

@@ -1,21 +1,20 @@
 //! A session that begins where another one was.
 //!
-//! Which snapshot belongs to a turn: the newest of those that were made while the conversation was at that turn, after
-//! its run had ended. One that was made in the middle of the run can be named by its id.
+//! Which snapshot belongs to a turn: the newest of those that were made while the conversation was at the end of that
+//! turn. One that was made in the middle of the run can be named by its id.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
+use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::number::{Seq, Turn};
 use ash_core::refusal::Refusal;
 use ash_core::session::{History, Origin, Session};
 use ash_core::snapshot::Snapshot;
-use ash_store::{
-    ImportedSession, Inherited, NewSession, RunRecord, SessionRecord, StoreError, StoredSession,
-};
+use ash_store::{ImportedSession, Inherited, NewSession, SessionRecord, StoreError, StoredSession};
 
+use crate::branch::Branch;
+use crate::cloud::as_it_is;
 use crate::engine::{Created, Engine, Idempotency};
 use crate::error::EngineError;
 
@@ -24,6 +23,9 @@ const PAGE: u32 = 1_000;
 
 /// How many snapshots and runs of a session are looked through.
 const MANY: u32 = 100_000;
+
+/// How often a fork is tried whose parent loses old snapshots meanwhile.
+const ATTEMPTS: u32 = 3;
 
 /// How long somebody waits for a capture that is under way.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,6 +48,22 @@ impl Engine {
     /// Makes a session that begins where another one was: with its log and its files up to that point. It is
     /// paused. The other one is not touched, and may go on meanwhile.
     pub async fn fork(
+        &self,
+        tenant: &TenantId,
+        parent: SessionId,
+        at: Point,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Arc<StoredSession>, EngineError> {
+        let mut attempt = 1;
+        loop {
+            match self.try_to_fork(tenant, parent, at, idempotency.clone()).await {
+                Err(EngineError::NotFound("snapshot")) if attempt < ATTEMPTS => attempt += 1,
+                made => return made,
+            }
+        }
+    }
+
+    async fn try_to_fork(
         &self,
         tenant: &TenantId,
         parent: SessionId,
@@ -77,6 +95,8 @@ impl Engine {
             Some(idempotency) => Some(self.receipt(idempotency, &Created { session: id })?),
             None => None,
         };
+        let missing = snapshots.iter().filter(|kept| !kept.places.cloud);
+        let missing: Vec<_> = missing.map(|kept| kept.snapshot.captured.id).collect();
         let imported = ImportedSession {
             new: NewSession {
                 record,
@@ -88,10 +108,16 @@ impl Engine {
             },
             inherited: Some(Inherited { session: parent, through }),
             runs: decision.runs,
+            outbox: as_it_is(&self.shared, id, &missing),
             snapshots,
         };
         match store.import_session(&imported).await {
-            Ok(_) => Ok(store.session(tenant, id).await?),
+            Ok(_) => {
+                if let Some(cloud) = self.cloud() {
+                    cloud.want(id);
+                }
+                Ok(store.session(tenant, id).await?)
+            }
             // The same request was carried out between our look and our write.
             Err(StoreError::Exists("receipt")) => match self.earlier(idempotency.as_ref()).await? {
                 Some(Created { session }) => Ok(store.session(tenant, session).await?),
@@ -147,16 +173,14 @@ impl Engine {
         if session.current_run().is_some_and(|run| run.turn == turn) {
             return Err(Refusal::RunInProgress.into());
         }
-        let runs = self.shared.store.runs(session.id(), MANY).await?;
-        let ended = runs.iter().find(|run| run.turn == Some(turn)).and_then(|run| run.ended_at);
         let snapshots = self.shared.store.snapshots(session.id(), MANY).await?;
-        // Before the first turn there is no run that could have been in the middle of something.
-        let is_of_turn = |snapshot: &Snapshot| {
-            snapshot.turn == turn
-                && (turn == Turn::ZERO || ended.is_some_and(|ended| snapshot.at >= ended))
-        };
+        let is_of_turn = |snapshot: &Snapshot| snapshot.turn == turn && snapshot.through.is_none();
         let found = snapshots.into_iter().map(|kept| kept.snapshot).find(is_of_turn);
-        found.ok_or(EngineError::SnapshotExpired)
+        found.ok_or(match turn {
+            // Nothing is captured of a new session that nobody did anything with.
+            Turn::ZERO => EngineError::NothingBefore,
+            _ => EngineError::SnapshotExpired,
+        })
     }
 
     /// A session of which everything is captured that is wanted now. A run that goes on is not waited for, nor what
@@ -185,15 +209,13 @@ impl Engine {
         Ok(stored)
     }
 
-    /// The runs of a session that are on branches it has left; their messages are no part of the conversation.
-    pub async fn abandoned_runs(&self, session: &Session) -> Result<BTreeSet<RunId>, EngineError> {
-        let lineage = session.lineage();
-        if lineage.turns() == lineage.last().get() {
-            return Ok(BTreeSet::new());
+    /// Which part of a session's log is its conversation.
+    pub async fn branch(&self, session: &Session) -> Result<Branch, EngineError> {
+        if Branch::is_everything(session) {
+            return Ok(Branch::default());
         }
         let runs = self.shared.store.runs(session.id(), MANY).await?;
-        let left = |run: &RunRecord| run.turn.is_some_and(|turn| !lineage.contains(turn));
-        Ok(runs.iter().filter(|run| left(run)).map(|run| run.id).collect())
+        Ok(Branch::of(session, &runs))
     }
 }
 

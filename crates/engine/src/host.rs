@@ -15,28 +15,33 @@
 //! 5. A run that is interrupted before it is delivered may begin and end at once, but is never
 //!    ignored once it is delivered.
 
-use std::fmt;
+mod compare;
+mod past;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
-use ash_core::lineage::Lineage;
-use ash_core::number::{Incarnation, Seq, SpoolPosition};
-use ash_core::resume::{Found, Transcript};
-use ash_core::session::{Fact, LogEntry, NumberedReport, Session};
+use ash_core::number::{Incarnation, SpoolPosition};
+use ash_core::resume::{Found, IfLost, Transcript};
+use ash_core::session::{Fact, NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome, Snapshot};
 use ash_core::time::Timestamp;
 use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::files::Stored;
 use crate::leave::Leave;
 use crate::places::WarmPlaces;
 use crate::registry::{FactSender, Told};
 use crate::shared::Link;
+
+pub use compare::{ChangedFile, Comparison, Detail, HowChanged, TextDiff};
+pub use past::{NotReady, Past, Ready};
 
 /// Names a sandbox: of which session, and which start of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +72,15 @@ impl HostError {
     }
 }
 
+/// What became of a sandbox that was to be thawed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thawed {
+    /// It goes on where it was.
+    GoesOn,
+    /// It is dead. What it left behind is being sent, and then its end.
+    Gone,
+}
+
 /// What a sandbox is started for.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
@@ -76,22 +90,16 @@ pub struct Start<'a> {
     pub transcript: Option<&'a Transcript>,
     /// How many runs the session has completed.
     pub completed_runs: u32,
+    /// How many turns its log has.
+    pub turns: u32,
+    /// What becomes of it if its files cannot be brought back.
+    pub if_lost: IfLost,
     /// What to bring back, if the files are gone.
     pub snapshot: Option<&'a Snapshot>,
     /// What to put them right from, if they cannot be relied on.
     pub proven: Option<&'a Snapshot>,
     /// What the session's log says, should the agent's own record not say it any more.
     pub past: &'a dyn Past,
-}
-
-/// The log of a session, for a host that has to make an agent's record anew. Most starts never ask.
-#[async_trait]
-pub trait Past: fmt::Debug + Send + Sync {
-    /// Which turns the conversation is made of.
-    async fn lineage(&self) -> Result<Lineage, HostError>;
-
-    /// The entries after one, in order: some of them, and none only at the end.
-    async fn entries_after(&self, after: Seq) -> Result<Vec<LogEntry>, HostError>;
 }
 
 /// What is to be captured.
@@ -105,67 +113,6 @@ pub struct Persist<'a> {
     pub unless_like: Option<SnapshotId>,
     /// Not if nothing but the bridge runs in the sandbox.
     pub only_if_busy: bool,
-}
-
-/// How much is wanted of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// How many files differ.
-    Counts,
-    /// Which, and how.
-    Files,
-}
-
-/// How the workspace of one snapshot became that of another.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Comparison {
-    /// How many files were added.
-    pub added: u64,
-    /// How many have other bytes, another mode, or lead elsewhere.
-    pub modified: u64,
-    /// How many were removed.
-    pub removed: u64,
-    /// The first of them by path, if they were wanted.
-    pub files: Vec<ChangedFile>,
-    /// How many more there are.
-    pub left_out: u64,
-}
-
-/// A file that differs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChangedFile {
-    /// Where, in the workspace. What is no text in it is replaced.
-    pub path: String,
-    /// What became of it.
-    pub how: HowChanged,
-    /// How large it was.
-    pub size_before: Option<u64>,
-    /// How large it is.
-    pub size_after: Option<u64>,
-    /// What differs in it.
-    pub text: TextDiff,
-}
-
-/// What became of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HowChanged {
-    /// It is new.
-    Added,
-    /// It is another.
-    Modified,
-    /// It is gone.
-    Removed,
-}
-
-/// What differs in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TextDiff {
-    /// These lines, as `patch` reads them; none, if only its mode differs.
-    Lines(String),
-    /// It is no text.
-    Binary,
-    /// It is larger than is shown, or too much was shown already.
-    TooLarge,
 }
 
 /// Files that are to be removed.
@@ -247,13 +194,25 @@ pub trait SandboxHost: Send + Sync + 'static {
     /// Freezes a sandbox where it is.
     async fn freeze(&self, sandbox: SandboxRef) -> Result<(), HostError>;
 
-    /// Thaws a sandbox and connects to it as [`attach`](Self::attach) does.
+    /// Thaws a sandbox and connects to it as [`attach`](Self::attach) does; if it is dead, that is told
+    /// as it is there.
     async fn thaw(
         &self,
         sandbox: SandboxRef,
         after: SpoolPosition,
         reporter: Reporter,
-    ) -> Result<(), HostError>;
+    ) -> Result<Thawed, HostError>;
+
+    /// What a sandbox that stands still has reported after `after` as far as it can be found without asking it,
+    /// piece by piece: it is about to be given up.
+    fn unheard(
+        &self,
+        sandbox: SandboxRef,
+        after: SpoolPosition,
+    ) -> mpsc::Receiver<Vec<NumberedReport>> {
+        let _everything_was_heard = (sandbox, after);
+        mpsc::channel(1).1
+    }
 
     /// Hands a prompt to the agent. One that it already has is ignored.
     async fn deliver(
@@ -341,10 +300,27 @@ pub trait SandboxHost: Send + Sync + 'static {
         Ok(Collected::default())
     }
 
+    /// Removes directories of agents but those with these digests, and those that were deployed after a time. Says
+    /// how many.
+    async fn collect_agents(
+        &self,
+        used: BTreeSet<String>,
+        before: Timestamp,
+    ) -> Result<u64, HostError> {
+        let _nothing_is_kept = (used, before);
+        Ok(0)
+    }
+
     /// How much room there is on the disk; nothing, if nobody knows.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
+
+    /// Takes some room on the disk, if there is plenty, for the records of the server itself.
+    fn keep_reserve(&self) {}
+
+    /// Gives that room up, if the disk is full.
+    fn use_reserve(&self) {}
 
     /// Runs a command beside the agent.
     async fn exec(
@@ -371,6 +347,19 @@ pub trait SandboxHost: Send + Sync + 'static {
     async fn fetch_snapshot(&self, tenant: &TenantId, snapshot: SnapshotId) -> Result<(), Failure> {
         let _is_here_or_nowhere = (tenant, snapshot);
         Ok(())
+    }
+
+    /// Sees to it that what a start would bring back of a session's files is on this machine, if it is anywhere:
+    /// however long that takes. Nothing in place is touched.
+    async fn fetch_files(
+        &self,
+        session: SessionId,
+        tenant: &TenantId,
+        past: &dyn Past,
+        if_lost: IfLost,
+    ) -> Result<Ready, NotReady> {
+        let _here_or_nowhere = (tenant, past, if_lost);
+        Ok(if self.has_state(session).await? { Ready::InPlace } else { Ready::Nothing })
     }
 
     /// The directory with the files that a session's agent works on, whether or not a sandbox is

@@ -12,6 +12,8 @@ use ash_core::id::{SessionId, TenantId};
 use ash_core::pressure::{Candidate, order};
 use ash_core::session::{FilesPlace, PauseReason, Request, Session, Status};
 use ash_core::time::Timestamp;
+use ash_store::StoreError;
+use tokio::sync::{Notify, RwLock};
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -28,8 +30,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many rows are read at once, and how many snapshots are asked about.
 const PAGE: u32 = 1_000;
 
-/// How often a session whose files leave is looked at, and for how long.
-const LOOK: Duration = Duration::from_millis(20);
+/// For how long a session whose files leave is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What goes on in the background.
@@ -37,8 +38,32 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Housekeeping {
     is_busy: AtomicBool,
     collected_at: Mutex<BTreeMap<TenantId, Timestamp>>,
+    /// When it was last looked for what is not of one tenant.
+    looked_at: Mutex<Option<Timestamp>>,
+    /// Whoever brings snapshots here before the session that has them is recorded shares it with others who do; a
+    /// collection, which would take them for nobody's, has it alone.
+    pub(crate) arrivals: RwLock<()>,
     /// Whether there is less room than there should be, and nothing more can be removed.
     is_short: AtomicBool,
+    /// The disk was found to be full.
+    full: Notify,
+}
+
+impl Housekeeping {
+    /// Waits until the disk is found to be full.
+    pub(crate) async fn full(&self) {
+        self.full.notified().await;
+    }
+}
+
+impl Shared {
+    /// Something could not be recorded. If that is because the disk is full, room is made at once.
+    pub(crate) fn could_not_record(&self, error: &StoreError) {
+        if matches!(error, StoreError::Full(_)) {
+            self.host.use_reserve();
+            self.housekeeping.full.notify_one();
+        }
+    }
 }
 
 /// One round, until it is dropped.
@@ -93,7 +118,21 @@ impl Engine {
             };
             if is_due {
                 self.collect(&tenant.id, UNKNOWN_FOR).await?;
+                self.collect_in_cloud_if_due(&tenant.id, UNKNOWN_FOR).await?;
             }
+        }
+        let is_due = {
+            let looked = &self.shared.housekeeping.looked_at;
+            let mut looked = looked.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_due = looked.get_or_insert(now).plus(COLLECT_EVERY) <= now;
+            if is_due {
+                *looked = Some(now);
+            }
+            is_due
+        };
+        if is_due {
+            self.collect_agents(UNKNOWN_FOR).await?;
+            self.leave_old_snapshots_to_cloud().await?;
         }
         Ok(())
     }
@@ -108,6 +147,7 @@ impl Engine {
         let unavailable = |error: HostError| EngineError::Unavailable(error.into());
         let millis = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp::from_millis(self.shared.now().as_millis().saturating_sub(millis));
+        let _alone = self.shared.housekeeping.arrivals.write().await;
         let ids = self.shared.host.snapshots(tenant).await.map_err(unavailable)?;
         if ids.is_empty() {
             return Ok(Collected::default());
@@ -150,18 +190,29 @@ impl Engine {
     /// too are removed, the largest and those unused for longest first; then frozen sandboxes are given up, and
     /// theirs follow. The same is done every minute.
     pub async fn make_space(&self) -> Result<(), EngineError> {
-        if self.has_room() != Some(false) {
+        let has_room = self.has_room();
+        if has_room != Some(false) {
             self.shared.housekeeping.is_short.store(false, Ordering::Release);
+            if has_room.is_some() {
+                self.shared.host.keep_reserve();
+            }
             return Ok(());
         }
+        // Removing files is recorded first.
+        self.shared.host.use_reserve();
         tracing::warn!(
             "there is little room on the disk: files that snapshots have too are removed"
         );
-        if !self.remove_stored().await? && !self.give_up_frozen_ones().await? {
+        let has_room = self.remove_stored().await?;
+        if !has_room {
+            // Their bytes go in a day or two: until then it does not help.
+            self.leave_snapshots_to_cloud().await?;
+        }
+        if !has_room && !self.give_up_frozen_ones().await? {
             let was_short = self.shared.housekeeping.is_short.swap(true, Ordering::AcqRel);
             if !was_short {
                 tracing::error!(
-                    "there is too little room on the disk and nothing to remove: no session begins",
+                    "there is too little room on the disk, and nothing more could be removed: no session begins",
                 );
             }
             return Ok(());
@@ -210,6 +261,9 @@ impl Engine {
             }
             self.shared.counts.evicted();
             self.at_rest(session).await;
+            if let Some(cloud) = self.cloud() {
+                cloud.wait_for_all(&self.shared, &[session], Duration::MAX).await;
+            }
             self.put_away(session).await;
             if self.has_room() != Some(false) {
                 return Ok(true);
@@ -232,9 +286,11 @@ impl Engine {
 
     /// Waits until a session is owed nothing, or somebody uses it again; but not for longer than others can wait.
     async fn at_rest(&self, session: SessionId) {
+        // Before the first look: a change is either seen, or told.
+        let mut news = self.shared.rests.watch();
         let rests = async {
             while self.is_on_its_way(session).await {
-                tokio::time::sleep(LOOK).await;
+                news.changed().await;
             }
         };
         let _rests_or_late = tokio::time::timeout(PATIENCE, rests).await;
@@ -267,8 +323,8 @@ impl Engine {
                 let redated = self.shared.store.redate_session(id, last_seq, recorded, due).await;
                 match redated {
                     // Whoever drives it has recorded another one, or it is gone.
-                    Ok(()) | Err(ash_store::StoreError::Conflict { .. }) => {}
-                    Err(ash_store::StoreError::NotFound(_)) => {}
+                    Ok(()) | Err(StoreError::Conflict { .. }) => {}
+                    Err(StoreError::NotFound(_)) => {}
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -383,15 +383,23 @@ impl Registry {
     async fn make_room(self: &Arc<Self>) -> Result<Reservation, EngineError> {
         // A sandbox that does not go within one timeout is not waited for any longer.
         let patience = self.shared().policy.stop_timeout * 2;
-        let found = tokio::time::timeout(patience, self.find_room()).await;
+        let mut evicted = Vec::new();
+        let found = tokio::time::timeout(patience, self.find_room(&mut evicted)).await;
         let found = found.unwrap_or_else(|_| Err(full()));
+        if let Some(cloud) = self.shared().cloud.as_ref().filter(|_| found.is_ok()) {
+            cloud.wait_for_all(self.shared(), &evicted, Duration::MAX).await;
+        }
         if found.as_ref().is_err_and(EngineError::is_full) {
             self.shared().counts.found_no_place();
         }
         found
     }
 
-    async fn find_room(self: &Arc<Self>) -> Result<Reservation, EngineError> {
+    /// Gets a place, and says who went for it.
+    async fn find_room(
+        self: &Arc<Self>,
+        evicted: &mut Vec<SessionId>,
+    ) -> Result<Reservation, EngineError> {
         let shared = self.shared();
         let reserved = shared.places.reserve().ok_or_else(full)?;
         let mut asked = BTreeSet::new();
@@ -419,7 +427,9 @@ impl Registry {
                 Plan::Evict(holder) => {
                     asked.insert(holder);
                     match holder {
-                        Holder::Session(session) => self.have_go(session).await?,
+                        Holder::Session(session) => {
+                            evicted.extend(self.have_go(session).await?);
+                        }
                         Holder::Warm(warm) => {
                             if self.have_warm_go(warm, &reserved).await {
                                 return Ok(reserved);
@@ -443,12 +453,15 @@ impl Registry {
 
     /// Has a session give its place up. If it does not, because it got something to do meanwhile
     /// or cannot be asked, it is for the next one to go.
-    async fn have_go(self: &Arc<Self>, session: SessionId) -> Result<(), EngineError> {
+    async fn have_go(
+        self: &Arc<Self>,
+        session: SessionId,
+    ) -> Result<Option<SessionId>, EngineError> {
         let request = Request::Evict { reason: PauseReason::Evicted };
         match self.request(session, Want::Decide { request, receipt: None }).await {
             Ok(_) => {
                 self.shared().counts.evicted();
-                Ok(())
+                Ok(Some(session))
             }
             Err(EngineError::Draining) => Err(EngineError::Draining),
             Err(error) => {
@@ -457,7 +470,7 @@ impl Registry {
                     error = &error as &dyn std::error::Error,
                     "session {session} does not make room",
                 );
-                Ok(())
+                Ok(None)
             }
         }
     }

@@ -14,6 +14,7 @@ use ash_core::time::Timestamp;
 use ash_store::StoreError;
 use tokio::task::JoinSet;
 
+use crate::driver::keep::purge_logs;
 use crate::error::EngineError;
 use crate::host::{HostError, SandboxRef};
 use crate::registry::{Registry, Told};
@@ -21,6 +22,9 @@ use crate::shared::{Link, Shared};
 
 /// How long between two passes.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
+
+/// The same, where one is asked for at once.
+pub(crate) const AT_LEAST: Duration = Duration::from_secs(1);
 
 /// How long a receipt answers for its request.
 const RECEIPT_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -54,6 +58,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>, registry: &Arc<Registry>) -> Resu
         end_abandoned(shared, registry).await,
         compare_with_host(shared, registry).await,
         purge_receipts(shared).await,
+        purge_logs(shared).await.map_err(PassError::from),
     ];
     parts.into_iter().collect()
 }

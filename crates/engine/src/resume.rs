@@ -7,14 +7,15 @@ use ash_core::failure::Failure;
 use ash_core::id::{SessionId, TenantId};
 use ash_core::number::Seq;
 use ash_core::refusal::Refusal;
-use ash_core::resume::Receipt;
+use ash_core::resume::{IfLost, Receipt};
 use ash_core::session::{Request, Sandbox, Session, State, Status};
 use ash_store::{StoredSession, StoredSnapshot};
 
+use crate::driver::past::LogOf;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::follow::{FollowFrom, Followed};
-use crate::host::HostError;
+use crate::host::{NotReady, Ready};
 use crate::registry::{Decided, Want};
 
 /// A session that is back.
@@ -26,13 +27,25 @@ pub struct Resumed {
     pub receipt: Option<Receipt>,
 }
 
-/// Whether a session may come back to an empty workspace.
+/// Whether a session may come back to a fresh workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequireState {
-    /// Rather than not at all.
+    /// Rather than not at all; but not if its files are said to be in the cloud.
     No,
     /// Rather not.
     Yes,
+    /// Rather than wait for the cloud, or because what is there is damaged.
+    Never,
+}
+
+impl RequireState {
+    const fn if_lost(self) -> IfLost {
+        match self {
+            Self::No => IfLost::BeginAnew,
+            Self::Yes => IfLost::Refuse,
+            Self::Never => IfLost::GiveUp,
+        }
+    }
 }
 
 impl Engine {
@@ -45,16 +58,9 @@ impl Engine {
     ) -> Result<Resumed, EngineError> {
         self.accepts_work()?;
         let stored = self.shared.store.session(tenant, session).await?;
-        if require_state == RequireState::Yes
-            && needs_a_workspace(&stored.session)
-            && !self.has_state(tenant, &stored.session).await?
-        {
-            return Err(EngineError::NoSavedState);
-        }
-        if needs_a_workspace(&stored.session) {
-            self.fetch_files(tenant, &stored.session).await?;
-        }
-        let want = || Want::Decide { request: Request::Resume, receipt: None };
+        let if_lost = require_state.if_lost();
+        self.fetch_files(&stored, if_lost).await?;
+        let want = || Want::Decide { request: Request::Resume(if_lost), receipt: None };
         let Decided { session: decided, before } =
             self.registry.request_with_room(session, want).await?;
         let receipt =
@@ -62,28 +68,25 @@ impl Engine {
         Ok(Resumed { session: self.shared.store.session(tenant, session).await?, receipt })
     }
 
-    /// Whether there is anything of a session that a new sandbox could begin with.
-    async fn has_state(&self, tenant: &TenantId, session: &Session) -> Result<bool, EngineError> {
-        let unavailable = |error: HostError| EngineError::Unavailable(error.into());
-        if self.shared.host.has_state(session.id()).await.map_err(unavailable)? {
-            return Ok(true);
-        }
-        let Some(last) = session.persistence().last() else { return Ok(false) };
-        self.shared.host.has_snapshot(tenant, last.captured.id).await.map_err(unavailable)
-    }
-
-    /// Sees to it that what a session would be started with is on this machine: what is far away may take longer than
-    /// a start may. If it cannot be reached, the session stays as it is.
-    async fn fetch_files(&self, tenant: &TenantId, session: &Session) -> Result<(), EngineError> {
-        let unavailable = |error: HostError| EngineError::Unavailable(error.into());
-        let Some(last) = session.persistence().last() else { return Ok(()) };
-        if self.shared.cloud.is_none()
-            || self.shared.host.has_state(session.id()).await.map_err(unavailable)?
-        {
+    /// Sees to it that what a session at rest would be started with is on this machine, before it is woken: what is
+    /// far away may take longer than a start may. If it cannot be had, the session stays as it is.
+    pub(crate) async fn fetch_files(
+        &self,
+        stored: &StoredSession,
+        if_lost: IfLost,
+    ) -> Result<(), EngineError> {
+        if !needs_a_workspace(&stored.session) {
             return Ok(());
         }
-        self.shared.host.fetch_snapshot(tenant, last.captured.id).await?;
-        Ok(())
+        let (host, record) = (&self.shared.host, &stored.record);
+        let past = LogOf::new(&*self.shared.store, record);
+        let ready = host.fetch_files(record.id, &record.tenant, &past, if_lost).await;
+        match ready {
+            Ok(Ready::Nothing) if if_lost == IfLost::Refuse => Err(EngineError::NoSavedState),
+            Ok(Ready::InPlace | Ready::Stored | Ready::Nothing) => Ok(()),
+            Err(NotReady::Failed(failure)) => Err(failure.into()),
+            Err(NotReady::Host(error)) => Err(EngineError::Unavailable(error.into())),
+        }
     }
 
     /// A session's snapshots, newest first.

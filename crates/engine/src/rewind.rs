@@ -7,16 +7,16 @@ use ash_core::entry::Entry;
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::number::Seq;
 use ash_core::refusal::Refusal;
-use ash_core::session::{Request, Status};
+use ash_core::session::{Request, Sandbox, Status};
 use ash_core::snapshot::Snapshot;
 use ash_store::StoredSession;
 
+use crate::branch::previous;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::fork::Point;
 use crate::host::{Comparison, Detail};
 use crate::registry::{Decided, Want};
-use crate::resume::RequireState;
 
 /// How long somebody waits for a rewind. It goes on without them.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
@@ -48,7 +48,7 @@ pub struct Rewound {
 /// What a snapshot is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
-    /// The one before it; nothing, if it is the first.
+    /// The one that it followed on its branch; nothing, if it is the first.
     Previous,
     /// Nothing.
     Empty,
@@ -69,9 +69,19 @@ pub struct Compared {
     pub changes: Comparison,
 }
 
+/// How a rewind ended.
+struct Over {
+    done: Result<(), EngineError>,
+    /// Whether the session is on its way back to where it was.
+    comes_back: bool,
+    /// Since which entry it was away.
+    since: Seq,
+}
+
 impl Engine {
     /// Puts the conversation and the files of a session back to a point of its history, and waits until that is
-    /// done. What is there is captured first. A session that was active is active again.
+    /// done. What is there is captured first. A session that was active is started again, whatever became of it; if that
+    /// fails, it was rewound all the same.
     pub async fn rewind(
         &self,
         tenant: &TenantId,
@@ -95,10 +105,14 @@ impl Engine {
             let changes = self.changes(tenant, present, Some(id), Detail::Counts).await?;
             return Ok(Rewound { session: before, changes });
         }
+        // What is far away may be out of reach, or take long: nothing is begun before it is here.
+        if self.shared.cloud.is_some() {
+            self.shared.host.fetch_snapshot(tenant, id).await?;
+        }
         let known = self.shared.store.snapshots(session, 1).await?;
         let want = Want::Decide { request: Request::Rewind { to: Box::new(to) }, receipt: None };
         let Decided { before: seq, .. } = self.registry.request(session, want).await?;
-        self.went_back(tenant, session, seq).await?;
+        let over = self.over(tenant, session, seq).await?;
         // What was there may have been captured only now.
         let newest = self.shared.store.snapshots(session, 1).await?;
         let is_new = newest != known;
@@ -106,20 +120,21 @@ impl Engine {
             Some(newest) if is_new => Some(newest.snapshot.captured.id),
             Some(_) | None => present,
         };
-        if before.session.status() == Status::Active {
-            self.resume(tenant, session, RequireState::No).await?;
+        if over.comes_back {
+            let _it_says_so_itself = self.back(tenant, session, over.since).await;
         }
+        over.done?;
         let changes = self.changes(tenant, present, Some(id), Detail::Counts).await?;
         Ok(Rewound { session: self.shared.store.session(tenant, session).await?, changes })
     }
 
-    /// Waits until a rewind that was asked for after `before` is over.
-    async fn went_back(
+    /// Waits until a rewind that was asked for after `before` is over, and says how it ended.
+    async fn over(
         &self,
         tenant: &TenantId,
         session: SessionId,
         before: Seq,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Over, EngineError> {
         let begun = tokio::time::Instant::now();
         let mut news = self.shared.bus.subscribe(session);
         let stored = loop {
@@ -136,27 +151,46 @@ impl Engine {
             }
             let _news_or_not = tokio::time::timeout(LOOK_AGAIN, news.changed()).await;
         };
+        let status = stored.session.status();
+        let why = match (stored.session.sandbox(), stored.session.persistence().failed()) {
+            (Sandbox::Stopping { .. }, _) => "its sandbox does not stop".to_owned(),
+            (_, Some(failed)) => failed.message.clone(),
+            (_, None) => "the snapshot cannot be read".to_owned(),
+        };
+        let mut over = Over {
+            done: Err(EngineError::NotRewound(why)),
+            comes_back: status == Status::Starting,
+            since: before,
+        };
+        if status == Status::Ended {
+            over.done = Err(Refusal::Ended.into());
+        }
         let mut after = before;
         loop {
             let page = self.shared.store.events_after(session, after, 1_000).await?;
-            let Some(last) = page.last() else { break };
-            if page.iter().any(|logged| matches!(logged.entry, Entry::Rewound { .. })) {
-                return Ok(());
+            let Some(last) = page.last() else { return Ok(over) };
+            for logged in &page {
+                if matches!(logged.entry, Entry::Rewound { .. }) {
+                    over.done = Ok(());
+                }
+                // For the rewind.
+                let is_paused = matches!(logged.entry, Entry::SessionPaused { .. });
+                if is_paused && over.since == before {
+                    over.since = logged.seq;
+                }
             }
             after = last.seq;
         }
-        let why = stored.session.persistence().failed().map(|failed| failed.message.clone());
-        let why = why.unwrap_or_else(|| "the snapshot cannot be read".to_owned());
-        Err(EngineError::NotRewound(why))
     }
 
-    /// How the files of a snapshot differ from those of another one.
+    /// How the files of a snapshot differ from those of another one: all of them, or what lies at or beneath a path.
     pub async fn compare(
         &self,
         tenant: &TenantId,
         session: SessionId,
         snapshot: SnapshotId,
         against: Against,
+        beneath: Option<String>,
     ) -> Result<Compared, EngineError> {
         let stored = self.shared.store.session(tenant, session).await?;
         let after = self.shared.store.snapshot(session, snapshot).await?.snapshot;
@@ -168,11 +202,12 @@ impl Engine {
                 let all = self.shared.store.snapshots(session, MANY).await?;
                 let mut older = all.into_iter().map(|kept| kept.snapshot);
                 older.by_ref().find(|kept| kept.captured.id == snapshot);
-                older.next()
+                previous(stored.session.lineage(), &after, older)
             }
         };
         let was = before.as_ref().map(|before| before.captured.id);
-        let changes = self.changes(tenant, was, Some(snapshot), Detail::Files).await?;
+        let detail = Detail::Files { beneath };
+        let changes = self.changes(tenant, was, Some(snapshot), detail).await?;
         Ok(Compared { before, after, changes })
     }
 

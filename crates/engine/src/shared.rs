@@ -7,9 +7,11 @@ use ash_core::number::Owner;
 use ash_core::policy::{Context, Policy};
 use ash_core::session::Session;
 use ash_core::time::{Clock, Timestamp};
-use ash_store::Store;
+use ash_store::{Commit, Store};
+use tokio::sync::Semaphore;
 
 use crate::at_once::AtOnce;
+use crate::bundle::Bundles;
 use crate::bus::Bus;
 use crate::cloud::Cloud;
 use crate::counts::Counts;
@@ -17,6 +19,7 @@ use crate::host::SandboxHost;
 use crate::housekeeping::Housekeeping;
 use crate::ids::IdSource;
 use crate::places::Places;
+use crate::signal::Signal;
 use crate::tasks::Tasks;
 use crate::workspace::FileWork;
 
@@ -49,6 +52,12 @@ pub(crate) struct Shared {
     pub(crate) places: Arc<Places>,
     pub(crate) cloud: Option<Cloud>,
     pub(crate) housekeeping: Housekeeping,
+    /// A session has come to rest, or is used again.
+    pub(crate) rests: Arc<Signal<u64>>,
+    /// What bundles are made of, and where.
+    pub(crate) bundles: Option<Bundles>,
+    /// Taken while a session from elsewhere gets its name and is recorded: one at a time.
+    pub(crate) imports: Semaphore,
 }
 
 impl Shared {
@@ -56,10 +65,17 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Whoever waits for the cloud looks again, if it may have to do with what has changed.
-    pub(crate) fn tell_cloud(&self, before: &Session, after: &Session) {
-        if let Some(cloud) = &self.cloud
-            && (before.persistence() != after.persistence() || before.sandbox() != after.sandbox())
+    /// Whoever waits for a session looks again, if it may have to do with what has changed; and the cloud looks at what
+    /// was committed, if there is something for it.
+    pub(crate) fn tell_of(&self, before: &Session, commit: &Commit) {
+        let after = &commit.session;
+        if before.is_at_rest() != after.is_at_rest() || before.status() != after.status() {
+            self.rests.change(|count| *count += 1);
+        }
+        let Some(cloud) = &self.cloud else { return };
+        if !commit.outbox.is_empty() {
+            cloud.want(after.id());
+        } else if before.persistence() != after.persistence() || before.sandbox() != after.sandbox()
         {
             cloud.tell();
         }

@@ -19,7 +19,7 @@ use ash_engine::agent::Library;
 use ash_engine::bridge::{
     BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id,
 };
-use ash_engine::{Engine, IdSource, Options, SandboxHost as _, SystemClock};
+use ash_engine::{Bundles, Engine, IdSource, Options, SandboxHost as _, SteadyClock};
 use ash_store::Store;
 use ash_store::sqlite::SqliteStore;
 use rustix::fs::FlockOperation;
@@ -94,7 +94,7 @@ impl Server {
         let sealer =
             Sealer::open_or_create(&data, config.credential_key.as_ref().map(|key| key.expose()))
                 .context("could not get the key that seals credentials")?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let clock: Arc<dyn Clock> = Arc::new(SteadyClock::new());
         let environment_key = config.api_key.as_ref().map(|key| ApiSecret::from_text(key.expose()));
         let key_file = match &environment_key {
             Some(_) => None,
@@ -130,6 +130,8 @@ impl Server {
             boot_id: boot_id().context("could not find out which boot of the machine this is")?,
         })
         .context("could not open the sandboxes")?;
+        let bundles = Bundles::open(&host, &data, library.clone());
+        let bundles = bundles.context("could not make a place for bundles")?;
         let metrics = Metrics::start(format!("ash-{}", std::process::id()));
         let policy = Policy {
             idle_timeout: config.idle_timeout_ms,
@@ -138,6 +140,7 @@ impl Server {
             cold_ttl: config.cold_ttl_ms,
             retention: config.retention_ms,
             snapshot_keep: config.snapshot_keep,
+            local_snapshot_ttl: config.local_snapshot_ttl_ms,
             min_free_bytes: u64::from(config.min_free_mb) << 20,
             max_sandboxes: config.max_sandboxes,
             max_prewarmed: config.max_prewarmed,
@@ -151,6 +154,7 @@ impl Server {
             ids: IdSource::unguessable(),
             owner,
             cloud,
+            bundles: Some(bundles),
         });
         let began = clock.now();
         let app = App::new(AppParts {

@@ -10,9 +10,10 @@ use ash_core::entry::ResumePath;
 use ash_core::id::{CredentialId, RunId, SessionId};
 use ash_core::json::Json;
 use ash_core::number::Seq;
-use ash_core::resume::Receipt;
+use ash_core::resume::{Conversation, Receipt};
 use ash_core::session::{Sandbox, State, Status};
 use ash_core::snapshot::Snapshot;
+use ash_engine::CloudFailure;
 use ash_store::StoredSession;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -217,10 +218,19 @@ fn config_view(config: &Json) -> BTreeMap<String, Value> {
     stored.into_iter().collect()
 }
 
+/// What is known of a session in the cloud.
+#[derive(Debug, Default)]
+pub(crate) struct InCloud {
+    /// Where its log ended when the files were captured that are there.
+    pub(crate) seq: Option<Seq>,
+    /// Why it is not there as it is.
+    pub(crate) failure: Option<CloudFailure>,
+}
+
 /// A session as the wire has it.
 pub(crate) fn session_view(
     stored: &StoredSession,
-    cloud_seq: Option<Seq>,
+    in_cloud: InCloud,
     isolation: &str,
 ) -> api::Session {
     let StoredSession { record, session } = stored;
@@ -238,6 +248,7 @@ pub(crate) fn session_view(
         State::Starting { .. } | State::Active | State::Stopped | State::Ended => (None, None),
     };
     let activity = match session.sandbox() {
+        _ if session.rewinding().is_some() => Some(api::Activity::Rewinding),
         Sandbox::Live | Sandbox::Thawing { .. } if session.current_run().is_some() => {
             Some(api::Activity::Running)
         }
@@ -275,7 +286,11 @@ pub(crate) fn session_view(
             attempts: failed.attempts,
             at: api::rfc3339(failed.at),
         }),
-        cloud_seq: cloud_seq.map(Seq::get),
+        cloud_seq: in_cloud.seq.map(Seq::get),
+        cloud_error: in_cloud.failure.map(|failure| api::CloudFailure {
+            message: failure.message,
+            at: api::rfc3339(failure.at),
+        }),
         isolation: isolation.to_owned(),
     }
 }
@@ -308,7 +323,6 @@ pub(crate) fn receipt_view(
     stored: &StoredSession,
     receipt: Option<&Receipt>,
 ) -> api::ResumeReceipt {
-    let turns = stored.session.lineage().turns();
     let Some(receipt) = receipt else {
         return api::ResumeReceipt {
             path: "noop".to_owned(),
@@ -316,20 +330,13 @@ pub(crate) fn receipt_view(
             workspace: "kept".to_owned(),
             snapshot_id: None,
             snapshot_seq: None,
+            outdated: false,
+            left_out: 0,
             unverified: 0,
             last_seq: stored.session.last_seq().get(),
             files: None,
             bytes: None,
-            conversation: api::ConversationReceipt {
-                native: match turns {
-                    0 => "none",
-                    _ if stored.session.has_forgotten() => "lost",
-                    _ => "intact",
-                }
-                .to_owned(),
-                turns,
-                turns_in_log: turns,
-            },
+            conversation: conversation_view(stored.session.conversation()),
             interrupted_run: None,
             duration_ms: 0.0,
         };
@@ -350,18 +357,21 @@ pub(crate) fn receipt_of(receipt: &Receipt) -> api::ResumeReceipt {
         workspace: receipt.workspace.as_str().to_owned(),
         snapshot_id: receipt.snapshot.map(|from| from.id.to_string()),
         snapshot_seq: receipt.snapshot.map(|from| from.seq.get()),
-        unverified: receipt.snapshot.map_or(0, |from| from.unverified),
+        outdated: receipt.snapshot.is_some_and(|from| from.outdated),
+        left_out: receipt.snapshot.map_or(0, |from| from.left_out),
+        unverified: receipt.snapshot.map_or(receipt.unverified, |from| from.unverified),
         last_seq: receipt.last_seq.get(),
         files: counted(receipt.files),
         bytes: counted(receipt.bytes),
-        conversation: api::ConversationReceipt {
-            native: receipt.conversation.native.as_str().to_owned(),
-            turns: receipt.conversation.turns,
-            turns_in_log: receipt.conversation.turns_in_log,
-        },
+        conversation: conversation_view(receipt.conversation),
         interrupted_run: receipt.interrupted_run.map(RunId::as_uuid),
         duration_ms: receipt.duration_micros as f64 / 1_000.0,
     }
+}
+
+fn conversation_view(known: Conversation) -> api::ConversationReceipt {
+    let Conversation { native, turns, turns_in_log } = known;
+    api::ConversationReceipt { native: native.as_str().to_owned(), turns, turns_in_log }
 }
 
 /// The name that an enum of the domain is stored by.

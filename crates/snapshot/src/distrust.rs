@@ -35,6 +35,12 @@ impl Repository {
         later.into_iter().try_for_each(|id| self.put_distrust(id))
     }
 
+    /// From now on what is remembered of a snapshot that was found to be damaged is not relied on, and a copy of it
+    /// from elsewhere mends it.
+    pub fn distrust_snapshot(&self, id: SnapshotId) -> Result<()> {
+        self.put_distrust(id)
+    }
+
     fn put_distrust(&self, id: SnapshotId) -> Result<()> {
         let name = name_of(id);
         self.objects().put(&name, b"").map_err(SnapshotError::store("put", name))?;

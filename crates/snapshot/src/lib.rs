@@ -14,7 +14,7 @@
 //! | [`restore`](Restore) | and back |
 //! | [`replicate`](Replicate) | a snapshot in another repository |
 //! | [`verify`](Verify), `distrust` | whether everything can be read back, and whom not to believe if not |
-//! | [`gc`](Repository::gc), `keep`, `rewrite` | removes what no snapshot needs |
+//! | [`gc`](Repository::gc), `keep`, `rewrite`, `recall` | removes what no snapshot needs, and takes back what was forgotten too early |
 //! | `show` | what is in a tree, and how two of them differ |
 
 mod caches;
@@ -37,6 +37,7 @@ pub mod objects;
 mod pack;
 #[cfg(test)]
 mod races;
+mod recall;
 mod replicate;
 mod repository;
 mod restore;

@@ -59,8 +59,9 @@ impl Repository {
         let Replicate { from, snapshot: id, .. } = *replicate;
         let here = self.if_here(id)?;
         // One that was found to be damaged here is mended by what is copied: its record stays.
+        let is_distrusted = here.is_some() && self.is_distrusted(id)?;
         if let Some(snapshot) = &here
-            && !self.is_distrusted(id)?
+            && !is_distrusted
         {
             let snapshot = snapshot.clone();
             return Ok(Replicated { snapshot, is_new: false, copied_bytes: 0, stored_bytes: 0 });
@@ -75,7 +76,9 @@ impl Repository {
         }
         from.refresh()?;
         let writer = Writer::to(self, refused);
-        let missing = Missing::of(replicate, &snapshot, &writer)?;
+        // What is named here may be damaged itself: it is read before it is taken for stored.
+        let doubted = is_distrusted.then(|| Chunks::of(self));
+        let missing = Missing::of(replicate, &snapshot, &writer, doubted)?;
         copy(replicate, &writer, missing)?;
         let (added, packs) = writer.finish()?;
         if self.time().since(&since) > self.grace() / 4 {
@@ -136,6 +139,10 @@ struct Missing<'a, 'w> {
     from: &'a Repository,
     writer: &'a Writer<'w>,
     chunks: Chunks<'a>,
+    /// What is here, if it has to be read to be believed.
+    doubted: Option<Chunks<'a>>,
+    /// Chunks that were looked for.
+    seen: HashSet<Id>,
     wanted: HashMap<Id, Wanted>,
     /// Lists that were followed. An id alone does not tell: it may have been named as if it were data.
     followed: HashSet<ContentKey>,
@@ -146,12 +153,15 @@ impl<'a, 'w> Missing<'a, 'w> {
         replicate: &Replicate<'a>,
         snapshot: &Snapshot,
         writer: &'a Writer<'w>,
+        doubted: Option<Chunks<'a>>,
     ) -> Result<Vec<Wanted>> {
         let from = replicate.from;
         let mut missing = Self {
             from,
             writer,
             chunks: Chunks::of(from),
+            doubted,
+            seen: HashSet::new(),
             wanted: HashMap::new(),
             followed: HashSet::new(),
         };
@@ -200,12 +210,24 @@ impl<'a, 'w> Missing<'a, 'w> {
     }
 
     fn chunk(&mut self, kind: ChunkKind, id: Id) -> Result<()> {
-        if !self.writer.is_new(id) {
+        if !self.seen.insert(id) || (!self.writer.is_new(id) && self.is_whole(kind, id)?) {
             return Ok(());
         }
         let place = self.from.place(id).ok_or_else(|| self.from.missing(id))?;
         self.wanted.insert(id, Wanted { kind, id, place });
         Ok(())
+    }
+}
+
+impl Missing<'_, '_> {
+    /// Whether a chunk that is here can be relied on.
+    fn is_whole(&mut self, kind: ChunkKind, id: Id) -> Result<bool> {
+        let Some(here) = &mut self.doubted else { return Ok(true) };
+        match here.with(kind, id, |_| ()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_transient() => Err(error),
+            Err(_) => Ok(false),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ pub mod sqlite;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ash_core::id::{
     AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, SnapshotId, TenantId,
@@ -38,10 +39,10 @@ use async_trait::async_trait;
 
 pub use error::StoreError;
 pub use model::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, Inherited, KeyHash,
-    NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt,
-    ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, Settings, StoredSession,
-    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
+    Inherited, KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place,
+    Places, Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, Settings,
+    StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 
 /// The result of every operation.
@@ -53,6 +54,12 @@ pub const MAX_ENTRY_BYTES: usize = 16 * 1024 * 1024;
 
 /// How many bytes of entries are read at once, about: a page ends with the entry that reaches it.
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
+
+/// How many entries of a log are removed at once when its session is purged: others write too.
+pub const PURGED_AT_ONCE: u32 = 1_000;
+
+/// For how long a task may be put back.
+pub const MAX_OUTBOX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the product has to remember. Every method is one atomic, durable operation.
 #[async_trait]
@@ -121,6 +128,9 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Agent>;
     /// The latest version of each of a tenant's agents, by name.
     async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>>;
+    /// What agents of all tenants consist of: every version that can be used, and of deleted agents those that a
+    /// session was made with.
+    async fn used_definitions(&self) -> Result<Vec<Json>>;
     /// Deletes an agent and hides its sessions from every list and look-up. Returns those that
     /// have not ended: the caller ends them, or whoever finds them abandoned.
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>>;
@@ -133,7 +143,8 @@ pub trait Store: Send + Sync + 'static {
     /// owner has begun, it is [`StoreError::Superseded`].
     async fn create_session(&self, session: &NewSession) -> Result<Fence>;
     /// Adds a session that begins with a history: its log, its runs and its snapshots. As
-    /// [`create_session`](Self::create_session); what it inherits must be there, and of its tenant.
+    /// [`create_session`](Self::create_session); what it inherits must be there, and of its tenant: a snapshot that the
+    /// other session has lost meanwhile is `NotFound("snapshot")`.
     async fn import_session(&self, session: &ImportedSession) -> Result<Fence>;
     /// Makes `owner` the session's owner and raises its fence: whoever owned it before can write
     /// no more. A later owner keeps it. Works on hidden sessions too.
@@ -168,7 +179,7 @@ pub trait Store: Send + Sync + 'static {
         after: Option<SessionId>,
         limit: u32,
     ) -> Result<Vec<(SessionId, Incarnation)>>;
-    /// Every session of any tenant for which something runs, or may run: those that hold a place.
+    /// Every session of any tenant that holds a place: something runs for it, or may, or will after a rewind.
     /// One that cannot be read is left out. The cost grows with what is alive.
     async fn housed_sessions(&self) -> Result<Vec<Session>>;
     /// Sessions of any tenant with a deadline at or before `now`, most overdue first.
@@ -237,10 +248,15 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<()>;
     /// Notes that a snapshot lies there too, whatever is known of the other place.
     async fn found_snapshot(&self, session: SessionId, id: SnapshotId, place: Place) -> Result<()>;
-    /// How far each session is in the cloud: the last entry before its latest snapshot that is there. Those of which
-    /// nothing is there are left out.
-    async fn cloud_seqs(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, Seq>>;
-    /// Sessions of any tenant with snapshots that are not in the cloud, by id, after `after`.
+    /// What of each session was last put into the cloud. Those of which nothing was are left out.
+    async fn cloud_heads(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, CloudHead>>;
+    /// Notes what of a session is in the cloud now.
+    async fn put_cloud_head(&self, session: SessionId, head: &CloudHead) -> Result<()>;
+    /// Begins to use a cloud, as `writer` unless another name was given before. If it is not the one that was used
+    /// last, nothing counts as being there any more: neither snapshots nor heads.
+    async fn use_cloud(&self, bucket: &str, writer: &str) -> Result<CloudUse>;
+    /// Sessions of any tenant with snapshots that are not in the cloud, or with snapshots and no head there, by id,
+    /// after `after`.
     async fn lagging_sessions(
         &self,
         after: Option<SessionId>,
@@ -279,9 +295,14 @@ pub trait Store: Send + Sync + 'static {
         due_at: Option<Timestamp>,
     ) -> Result<()>;
     /// Removes all that is remembered of a session that has ended: its log, runs, snapshots, settings, and itself;
-    /// and its agent, if that was deleted and has no other session. `outbox` is written in the same step.
+    /// and its agent, if that was deleted and has no other session. `outbox` is written in the same step. Nothing of
+    /// the session is found afterwards. A log of more than [`PURGED_AT_ONCE`] entries is left to
+    /// [`purge_logs`](Self::purge_logs); until then the id is not free.
     async fn purge_session(&self, id: SessionId, fence: Fence, outbox: &[OutboxItem])
     -> Result<()>;
+    /// Removes up to [`PURGED_AT_ONCE`] entries of a session that was purged, and with the last one what is left of it
+    /// and of its agent. Says whether there was anything to remove.
+    async fn purge_logs(&self) -> Result<bool>;
 
     // --- Receipts and outbox ----------------------------------------------------------------
 
@@ -291,7 +312,8 @@ pub trait Store: Send + Sync + 'static {
     async fn purge_receipts(&self, before: Timestamp) -> Result<u64>;
 
     /// Takes up to `limit` tasks of a topic that are ready, or whose taker let `leased_until`
-    /// pass. Each taking counts as an attempt.
+    /// pass; or, if there are none, that become ready later than in [`MAX_OUTBOX_WAIT`]: those were
+    /// put back under another clock. Each taking counts as an attempt.
     async fn claim_outbox(
         &self,
         topic: &str,
@@ -299,6 +321,9 @@ pub trait Store: Send + Sync + 'static {
         leased_until: Timestamp,
         limit: u32,
     ) -> Result<Vec<OutboxTask>>;
+    /// Makes every task of a topic ready that was taken or put back before: whoever took it is gone, or what it waited
+    /// for is there. Returns how many.
+    async fn release_outbox(&self, topic: &str, now: Timestamp) -> Result<u64>;
     /// Removes a task that is done. Only the latest attempt may: otherwise `NotFound`.
     async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()>;
     /// Puts a task back until `ready_at`. Only the latest attempt may: otherwise `NotFound`.

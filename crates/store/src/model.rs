@@ -15,7 +15,7 @@ use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use crate::place::{Place, Places};
+pub use crate::place::{CloudHead, CloudUse, Place, Places};
 use crate::{MAX_ENTRY_BYTES, StoreError};
 
 /// Whom rows belong to.
@@ -190,6 +190,8 @@ pub struct ImportedSession {
     pub runs: Vec<RunChange>,
     /// Its snapshots, and where they lie.
     pub snapshots: Vec<StoredSnapshot>,
+    /// Work that must follow for certain.
+    pub outbox: Vec<OutboxItem>,
 }
 
 /// The log of another session of the same tenant, up to an entry. What its runs consumed until then is not counted

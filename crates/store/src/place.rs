@@ -1,4 +1,8 @@
-//! Where snapshots lie.
+//! Where snapshots lie, and what of a session is in the cloud.
+
+use ash_core::id::SnapshotId;
+use ash_core::number::{LogEpoch, Seq};
+use serde::{Deserialize, Serialize};
 
 /// Where the bytes of a snapshot lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,4 +20,31 @@ pub enum Place {
     Local,
     /// In the cloud.
     Cloud,
+}
+
+/// The latest set of a session that was put into the cloud.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudHead {
+    /// Which history of the log it has.
+    pub epoch: LogEpoch,
+    /// Where the log ends in it.
+    pub seq: Seq,
+    /// The files of it.
+    pub snapshot: SnapshotId,
+    /// Where the log ended when those were captured.
+    pub snapshot_seq: Seq,
+    /// The digest of what its owner says about it.
+    pub settings: String,
+    /// The digest of all that it says beside the log.
+    pub record: String,
+}
+
+/// How a cloud is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloudUse {
+    /// What this store's sessions are signed with there: the same for ever.
+    pub writer: String,
+    /// Whether another cloud was used before, or none: nothing counts as being there.
+    pub is_new: bool,
 }

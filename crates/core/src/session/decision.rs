@@ -3,7 +3,7 @@
 use crate::entry::Entry;
 use crate::id::{RunId, SnapshotId};
 use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
-use crate::resume::Transcript;
+use crate::resume::{IfLost, Transcript};
 use crate::run::{Outcome, Phase, Usage};
 use crate::snapshot::Snapshot;
 use crate::time::Timestamp;
@@ -143,6 +143,10 @@ pub enum Effect {
         transcript: Option<Transcript>,
         /// How many runs the session has completed.
         completed_runs: u32,
+        /// How many turns its log has.
+        turns: u32,
+        /// What becomes of it if its files cannot be brought back.
+        if_lost: IfLost,
         /// What to bring back, if the files are gone.
         snapshot: Option<Snapshot>,
         /// What to put them right from, if they cannot be relied on.

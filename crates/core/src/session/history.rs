@@ -16,7 +16,7 @@ use crate::id::{RunId, SessionId};
 use crate::lineage::Lineage;
 use crate::number::{Incarnation, LogEpoch, Seq, SpoolPosition, Turn};
 use crate::policy::Context;
-use crate::resume::Transcript;
+use crate::resume::{IfLost, Transcript};
 use crate::run::{Outcome, RunStatus, Usage};
 use crate::snapshot::Snapshot;
 
@@ -26,8 +26,10 @@ pub struct History {
     last_seq: Seq,
     lineage: Lineage,
     runs: Vec<RunChange>,
-    /// Runs that are not over, oldest first.
-    open: Vec<RunId>,
+    /// Runs that are not over, oldest first, and whether they have begun.
+    open: Vec<(RunId, bool)>,
+    /// The last rewind or fork.
+    branched_at: Seq,
     known: Known,
     /// What was known at the end of each turn: a rewind goes back to it.
     at_turn: BTreeMap<Turn, Known>,
@@ -63,16 +65,24 @@ impl History {
         }
         self.last_seq = logged.seq;
         match &logged.entry {
-            Entry::Prompt { run, .. } => self.open.push(*run),
-            Entry::RunStarted { turn, parent_turn, .. } => {
-                if !self.lineage.rewind(*parent_turn) || self.lineage.begin().0 != *turn {
+            Entry::Prompt { run, .. } => self.open.push((*run, false)),
+            Entry::RunStarted { run, turn, parent_turn } => {
+                let continues = *parent_turn == self.lineage.head();
+                if !continues && !self.lineage.rewind(*parent_turn) {
                     return Err(broken);
                 }
+                if self.lineage.begin().0 != *turn {
+                    return Err(broken);
+                }
+                let of = self.open.iter_mut().find(|(open, _)| open == run);
+                of.into_iter().for_each(|(_, has_begun)| *has_begun = true);
             }
-            Entry::Rewound { to, .. } => {
-                if !self.lineage.rewind(*to) {
+            Entry::SessionForked { .. } => self.branched_at = logged.seq,
+            Entry::Rewound { to, through, .. } => {
+                if !self.lineage.rewind_into(*to, *through) {
                     return Err(broken);
                 }
+                self.branched_at = logged.seq;
                 self.known = self.at_turn.get(to).cloned().unwrap_or_default();
             }
             Entry::Output { name, body, .. } if name == TRANSCRIPT => {
@@ -81,7 +91,7 @@ impl History {
                 }
             }
             Entry::RunEnded { run, outcome, .. } => {
-                self.open.retain(|open| open != run);
+                self.open.retain(|(open, _)| open != run);
                 if outcome.status() == RunStatus::Completed {
                     self.known.completed_runs = self.known.completed_runs.saturating_add(1);
                 }
@@ -96,7 +106,6 @@ impl History {
             | Entry::SessionStopped
             | Entry::SessionFailed { .. }
             | Entry::SessionEnded { .. }
-            | Entry::SessionForked { .. }
             | Entry::SessionImported { .. }
             | Entry::Phase { .. }
             | Entry::RunRetry { .. }
@@ -143,7 +152,7 @@ impl Session {
         history: History,
         snapshot: Option<Snapshot>,
     ) -> (Self, Decision) {
-        let History { last_seq, lineage, runs, open, known, at_turn: _ } = history;
+        let History { last_seq, lineage, runs, open, branched_at, known, at_turn: _ } = history;
         // The record must be as it was when the files were captured: it is one of them.
         let known = match &snapshot {
             Some(Snapshot { transcript, completed_runs, .. }) => {
@@ -166,7 +175,8 @@ impl Session {
             last_active: ctx.now,
             last_message_at: None,
             expires_at: None,
-            forgotten: false,
+            recalled: None,
+            if_lost: IfLost::default(),
             idle_timeout: None,
             transcript: known.transcript,
             interrupted_run: None,
@@ -174,6 +184,7 @@ impl Session {
             persistence: Persistence::of(snapshot.clone()),
             rewinding: None,
             put_backs: 0,
+            branched_at,
             // There are none yet: a start brings them.
             keeping: Keeping::default(),
         };
@@ -181,15 +192,28 @@ impl Session {
         let snapshot = snapshot.map(|snapshot| snapshot.captured.id);
         // Nobody works on them here.
         let elsewhere = Failure::new(FailureCode::SandboxLost, "the run went on elsewhere");
-        for run in open {
-            let outcome = Outcome::Interrupted(elsewhere.clone());
+        for (run, has_begun) in open {
+            let outcome = match origin {
+                // It was sent after the point that the fork begins at.
+                Origin::Fork(_) if !has_begun => Outcome::Cancelled,
+                Origin::Fork(_) | Origin::Import(_) => Outcome::Interrupted(elsewhere.clone()),
+            };
+            let cut = session.interrupted_run;
             session.end_run(ctx, &mut out, run, outcome, Usage::default());
+            if !has_begun {
+                // A prompt that still waited was not cut in the middle of anything.
+                session.interrupted_run = cut;
+            }
         }
-        let entry = match origin {
-            Origin::Fork(parent) => Entry::SessionForked { parent, turn, snapshot },
-            Origin::Import(from) => Entry::SessionImported { from, turn, snapshot },
-        };
-        session.log(ctx, &mut out, entry);
+        match origin {
+            Origin::Fork(parent) => {
+                session.log(ctx, &mut out, Entry::SessionForked { parent, turn, snapshot });
+                session.branched_at = session.last_seq;
+            }
+            Origin::Import(from) => {
+                session.log(ctx, &mut out, Entry::SessionImported { from, turn, snapshot });
+            }
+        }
         (session, out)
     }
 

@@ -66,8 +66,10 @@ pub enum FilesPlace {
 pub enum AwayOutcome {
     /// They are gone, or were not there.
     Gone,
-    /// They are where they were: somebody works with them, or the snapshot cannot be relied on.
+    /// They are where they were: somebody works with them.
     Stay,
+    /// They are where they were: they are not as in the snapshot, or that cannot be relied on.
+    Uncaptured,
 }
 
 impl Keeping {
@@ -193,8 +195,13 @@ impl Session {
         }
         self.keeping.files = match outcome {
             AwayOutcome::Gone => FilesPlace::Away,
-            AwayOutcome::Stay => FilesPlace::Stay { until: ctx.now.plus(RETRY) },
+            AwayOutcome::Stay | AwayOutcome::Uncaptured => {
+                FilesPlace::Stay { until: ctx.now.plus(RETRY) }
+            }
         };
+        if outcome == AwayOutcome::Uncaptured {
+            self.want_capture(ctx.now);
+        }
     }
 
     /// Leads out of a removal that nobody heard of again, and sets about what is due.

@@ -7,7 +7,7 @@ use crate::failure::{Death, Failure};
 use crate::id::RunId;
 use crate::json::Json;
 use crate::number::{Incarnation, Seq, SpoolPosition};
-use crate::resume::Found;
+use crate::resume::{Found, IfLost};
 use crate::run::{Completion, Phase, Usage};
 use crate::snapshot::{PersistOutcome, PutBackOutcome, Snapshot};
 
@@ -27,7 +27,7 @@ pub enum Request {
         if_running: IfRunning,
     },
     /// Bring the session back.
-    Resume,
+    Resume(IfLost),
     /// Destroy the sandbox; the session can be resumed.
     Stop,
     /// Give the sandbox's place up, unless a run goes on in it.

@@ -39,7 +39,12 @@
 //! A new sandbox is asked for only when the slot is `None`, under the next [`Incarnation`]; whatever
 //! reports from any other incarnation is told to stop. So no sandbox is leaked, and none is adopted
 //! twice. Every slot that is not at rest has a deadline, and every deadline leads out: see
-//! [`Session::next_deadline`] and [`Fact::TimePassed`].
+//! [`Session::next_deadline`] and [`Fact::TimePassed`]. A sandbox that is gone, or does not answer,
+//! when it is thawed makes a warm resume a cold one.
+//!
+//! Whatever becomes of a sandbox, the run in it ends. Prompts that only waited have not begun: they
+//! stay in the queue of a session that is paused, and the next sandbox takes them. Where a session is
+//! stopped, broken or over they end with it, so that whoever waits for them is told.
 
 mod decision;
 mod history;
@@ -65,7 +70,7 @@ use crate::id::{RunId, SessionId};
 use crate::lineage::Lineage;
 use crate::number::{Incarnation, LogEpoch, Seq, SpoolPosition};
 use crate::policy::{Context, Policy};
-use crate::resume::Transcript;
+use crate::resume::{Conversation, IfLost, Native, Transcript};
 use crate::run::{CurrentRun, Delivery, QueuedRun};
 use crate::time::Timestamp;
 
@@ -99,9 +104,12 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_message_at: Option<Timestamp>,
     expires_at: Option<Timestamp>,
-    /// Whether the agent's own record of the conversation was lost when it last came back.
-    #[serde(default, skip_serializing_if = "is_false")]
-    forgotten: bool,
+    /// What the agent knew of the conversation when its sandbox was last started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recalled: Option<Conversation>,
+    /// What becomes of it if its files cannot be brought back, as whoever resumed it last wants.
+    #[serde(default, skip_serializing_if = "IfLost::is_usual")]
+    if_lost: IfLost,
     /// How long it may do nothing, if not as long as the policy says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idle_timeout: Option<Duration>,
@@ -122,6 +130,15 @@ pub struct Session {
     /// How often files were to be put back.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     put_backs: u64,
+    /// The entry of the last rewind, or of the fork that it began with; zero, if there was none. A prompt from before
+    /// it of which no turn came is no part of the conversation.
+    #[serde(default, skip_serializing_if = "is_nowhere")]
+    branched_at: Seq,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_nowhere(seq: &Seq) -> bool {
+    *seq == Seq::ZERO
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -155,7 +172,8 @@ impl Session {
             last_active: ctx.now,
             last_message_at: None,
             expires_at: time_to_live.map(|ttl| ctx.now.plus(ttl)),
-            forgotten: false,
+            recalled: None,
+            if_lost: IfLost::default(),
             idle_timeout: None,
             transcript: None,
             interrupted_run: None,
@@ -163,6 +181,7 @@ impl Session {
             persistence: Persistence::default(),
             rewinding: None,
             put_backs: 0,
+            branched_at: Seq::ZERO,
             keeping: Keeping::default(),
         };
         let mut out = Decision::default();
@@ -188,9 +207,18 @@ impl Session {
         self.last_active.plus(self.idle_timeout.unwrap_or(policy.idle_timeout))
     }
 
-    /// Whether the agent's own record of the conversation was lost when it last came back.
-    pub fn has_forgotten(&self) -> bool {
-        self.forgotten
+    /// What the agent knows of the conversation, if its sandbox is alive: what it knew when that was started, and
+    /// every turn since.
+    pub fn conversation(&self) -> Conversation {
+        let turns_in_log = self.lineage.turns();
+        let begun = Conversation { native: Native::None, turns: 0, turns_in_log: 0 };
+        let begun = self.recalled.unwrap_or(begun);
+        let turns = begun.turns + turns_in_log.saturating_sub(begun.turns_in_log);
+        let native = match begun.native {
+            Native::None if turns_in_log > 0 => Native::Intact,
+            native @ (Native::None | Native::Intact | Native::Rebuilt | Native::Lost) => native,
+        };
+        Conversation { native, turns: turns.min(turns_in_log), turns_in_log }
     }
 
     /// When it ends by itself.
@@ -248,6 +276,11 @@ impl Session {
     /// Turns and rewinds.
     pub fn lineage(&self) -> &Lineage {
         &self.lineage
+    }
+
+    /// The entry of the last rewind, or of the fork that it began with; zero, if there was none.
+    pub fn branched_at(&self) -> Seq {
+        self.branched_at
     }
 
     /// Which history of the log this is.
@@ -340,7 +373,8 @@ impl Session {
             | Sandbox::Thawing { .. } => true,
             Sandbox::None | Sandbox::Starting { .. } | Sandbox::Stopping { .. } => false,
         };
-        let may_queue = may_hold_a_run || matches!(self.state, State::Starting { .. });
+        let may_queue =
+            may_hold_a_run || matches!(self.state, State::Starting { .. } | State::Paused { .. });
         let are_files_in_place = match self.keeping.files() {
             FilesPlace::InPlace | FilesPlace::Stay { .. } => true,
             FilesPlace::Leaving { .. } | FilesPlace::Away => false,
@@ -389,9 +423,4 @@ impl Session {
             Delivery::Begun => Some(end),
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(flag: &bool) -> bool {
-    !*flag
 }

@@ -10,7 +10,7 @@ use crate::entry::{EndedBy, Entry};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::number::{Incarnation, SpoolPosition};
 use crate::policy::{Context, MAX_DELIVERIES, MAX_REPORT_BYTES, MAX_STOPS_AWAITED};
-use crate::resume::{Found, Transcript};
+use crate::resume::{Found, IfLost, Transcript};
 use crate::run::{Delivery, Ending, EndingWhy, Outcome};
 
 /// What an agent calls the proof of its own record of the conversation.
@@ -149,9 +149,21 @@ impl Session {
                 | Sandbox::Thawing { .. }
                 | Sandbox::None => self.start_failed(ctx, out, death.failure()),
             },
-            State::Active => self.lost_while_active(ctx, out, death),
+            State::Active => match slot {
+                // There is nothing to thaw, so whoever wants the session back gets another sandbox.
+                Sandbox::Thawing { since, .. } if !self.wants_pause() => {
+                    self.come_back_cold(ctx, out, since, death.failure());
+                }
+                Sandbox::None
+                | Sandbox::Starting { .. }
+                | Sandbox::Live
+                | Sandbox::Freezing { .. }
+                | Sandbox::Frozen { .. }
+                | Sandbox::Thawing { .. }
+                | Sandbox::Stopping { .. } => self.lost_while_active(ctx, out, death),
+            },
             State::Paused { .. } => {
-                self.end_runs(ctx, out, &Outcome::Interrupted(death.failure()));
+                self.cut_run(ctx, out, &Outcome::Interrupted(death.failure()));
             }
             State::Stopped | State::Error { .. } | State::Ended => {}
         }
@@ -202,10 +214,15 @@ impl Session {
         reason: PauseReason,
         failure: Failure,
     ) {
-        self.end_runs(ctx, out, &Outcome::Interrupted(failure));
+        self.cut_run(ctx, out, &Outcome::Interrupted(failure));
         self.stop_sandbox(ctx, out);
         self.state = State::Paused { reason, since: ctx.now };
         self.log(ctx, out, Entry::SessionPaused { reason });
+        // Nobody asked for it, so a prompt that waits already brings it back, as the next one would.
+        if reason.is_system() && !self.queue.is_empty() {
+            let back = self.resume(ctx, out, IfLost::default());
+            debug_assert_eq!(back, Ok(()), "what is paused and not being rewound can be resumed");
+        }
     }
 
     /// Whether a person wants a pause as soon as the current run is over.
@@ -319,12 +336,16 @@ impl Session {
             Sandbox::Frozen { since } if since.plus(ctx.policy.evict_after) <= now => {
                 self.give_up_frozen(ctx, out);
             }
-            Sandbox::Thawing { deadline, .. } if deadline <= now => {
+            Sandbox::Thawing { deadline, since, .. } if deadline <= now => {
                 let failure = Failure::new(
                     FailureCode::AgentUnresponsive,
                     "the sandbox did not answer after it was thawed",
                 );
-                self.fail(ctx, out, failure);
+                if self.wants_pause() {
+                    self.rest(ctx, out, PauseReason::Requested, failure);
+                } else {
+                    self.come_back_cold(ctx, out, since, failure);
+                }
             }
             Sandbox::Stopping { attempt, deadline } if deadline <= now => {
                 self.stop_is_late(ctx, out, attempt);
@@ -348,16 +369,18 @@ impl Session {
         self.keeping_is_late(ctx, out);
     }
 
-    /// Asks for the stop again. Whoever waits for it to start anew waits only so often.
+    /// Asks for the stop again. Whoever waits for it, to start anew or to go back, waits only so often.
     fn stop_is_late(&mut self, ctx: &Context<'_>, out: &mut Decision, attempt: u32) {
         self.sandbox = Sandbox::Stopping {
             attempt: attempt.saturating_add(1),
             deadline: ctx.now.plus(ctx.policy.stop_timeout),
         };
         out.effects.push(Effect::StopSandbox { incarnation: self.incarnation });
-        if let State::Starting { .. } = self.state
-            && attempt >= MAX_STOPS_AWAITED
-        {
+        if attempt < MAX_STOPS_AWAITED {
+            return;
+        }
+        self.give_rewind_up(ctx, out);
+        if let State::Starting { .. } = self.state {
             let failure = Failure::new(
                 FailureCode::SandboxStuck,
                 "the previous sandbox would not stop, so no new one may start",

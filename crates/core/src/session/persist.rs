@@ -64,6 +64,8 @@ pub struct Persistence {
 struct Asked {
     seq: Seq,
     turn: Turn,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    through: Option<Seq>,
     at: Timestamp,
     deadline: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,10 +159,20 @@ impl Session {
         self.persistence.due = None;
     }
 
-    /// Everything is what a snapshot says, and nothing has changed since.
+    /// Everything was made what a snapshot says, and nothing has changed since. Whatever was good before is of other
+    /// files; these are good, whatever they were when they were captured.
     pub(super) fn is_captured_by(&mut self, snapshot: Snapshot) {
+        self.persistence.proven = snapshot.captured.unproven.then(|| Box::new(snapshot.clone()));
         self.persistence.last = Some(snapshot);
         self.persistence.failed = None;
+    }
+
+    /// How much of the turn it is at the agent knows of now, if that is not all of it.
+    fn knows_through(&self) -> Option<Seq> {
+        match &self.current {
+            Some(_) => Some(self.last_seq),
+            None => self.lineage.through(self.lineage.head()),
+        }
     }
 
     /// The time from which a sandbox that lives on is captured every now and then.
@@ -182,7 +194,7 @@ impl Session {
     }
 
     /// When a capture is to be asked for, or to be given up.
-    pub(super) fn capture_deadline(&self, policy: &Policy) -> Option<Timestamp> {
+    pub fn capture_deadline(&self, policy: &Policy) -> Option<Timestamp> {
         if let Some(asked) = &self.persistence.asked {
             return Some(asked.deadline);
         }
@@ -206,6 +218,7 @@ impl Session {
         }
         // Nobody did anything, and nothing is wanted: only what was left running may have.
         let only_if_busy = self.persistence.due.is_none() && self.current.is_none();
+        let through = self.knows_through();
         let this = &mut self.persistence;
         this.number += 1;
         this.due = None;
@@ -213,6 +226,7 @@ impl Session {
         this.asked = Some(Asked {
             seq: self.last_seq,
             turn: self.lineage.head(),
+            through,
             at: ctx.now,
             deadline: ctx.now.plus(ctx.policy.persist_timeout),
             transcript: self.transcript.clone(),
@@ -225,9 +239,12 @@ impl Session {
     pub(super) fn capture_effect(&self, only_if_busy: bool) -> Option<Effect> {
         let asked = self.persistence.asked.as_ref()?;
         let last = self.persistence.last.as_ref();
-        // One of files that may be torn is not as good as one of the same files that are not.
+        // One of files that may be torn is not as good as one of the same files that are not; nor is one from the
+        // middle of a turn that is over.
         let same = last.filter(|last| {
-            let is_alike = last.turn == asked.turn && last.transcript == asked.transcript;
+            let is_alike = last.turn == asked.turn
+                && last.through.is_some() == asked.through.is_some()
+                && last.transcript == asked.transcript;
             is_alike && !last.captured.unproven
         });
         Some(Effect::Persist {
@@ -251,13 +268,15 @@ impl Session {
         let Some(asked) = self.persistence.asked.take() else { return };
         match outcome {
             PersistOutcome::Captured(captured) => {
-                let Asked { seq, turn, at, transcript, completed_runs, deadline: _ } = asked;
-                let snapshot = Snapshot { captured, seq, turn, at, transcript, completed_runs };
+                let Asked { seq, turn, through, at, transcript, completed_runs, deadline: _ } =
+                    asked;
+                let snapshot =
+                    Snapshot { captured, seq, turn, through, at, transcript, completed_runs };
                 self.persistence.failed = None;
                 self.persistence.add(snapshot, out);
             }
             PersistOutcome::Unchanged => self.persistence.failed = None,
-            PersistOutcome::Failed { message } => self.capture_failed(ctx, message),
+            PersistOutcome::Failed { message } => self.capture_failed(ctx, out, message),
         }
         self.capture_if_due(ctx, out);
     }
@@ -270,7 +289,9 @@ impl Session {
         out: &mut Decision,
         found: &Found,
     ) {
-        if found.workspace == Workspace::Repaired {
+        let is_other = found.snapshot.is_some_and(|from| from.outdated || from.left_out > 0);
+        let is_new = found.workspace == Workspace::Fresh && self.persistence.last.is_some();
+        if found.workspace == Workspace::Repaired || is_other || is_new {
             self.want_capture(ctx.now);
         }
         let Some(captured) = found.as_found else { return };
@@ -279,11 +300,12 @@ impl Session {
         }
         let (seq, turn, at) = (self.last_seq, self.lineage.head(), ctx.now);
         let (transcript, completed_runs) = (self.transcript.clone(), self.completed_runs);
-        let snapshot = Snapshot { captured, seq, turn, at, transcript, completed_runs };
+        let through = self.knows_through();
+        let snapshot = Snapshot { captured, seq, turn, through, at, transcript, completed_runs };
         self.persistence.add(snapshot, out);
     }
 
-    fn capture_failed(&mut self, ctx: &Context<'_>, mut message: String) {
+    fn capture_failed(&mut self, ctx: &Context<'_>, out: &mut Decision, mut message: String) {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
         let attempts = self.persistence.failed.as_ref().map_or(0, |failed| failed.attempts);
         let attempts = attempts.saturating_add(1);
@@ -291,14 +313,14 @@ impl Session {
         let given_up = self.state == State::Ended && attempts >= MAX_RETRIES_OF_ENDED;
         let wait = FIRST_RETRY.saturating_mul(1 << (attempts - 1).min(16)).min(LAST_RETRY);
         self.persistence.due = (!given_up).then(|| ctx.now.plus(wait));
-        self.give_rewind_up();
+        self.give_rewind_up(ctx, out);
     }
 
     /// Leads out of a capture that nobody heard of again, and asks for what is due.
     pub(super) fn capture_is_late(&mut self, ctx: &Context<'_>, out: &mut Decision) {
         if self.persistence.asked.as_ref().is_some_and(|asked| asked.deadline <= ctx.now) {
             self.persistence.asked = None;
-            self.capture_failed(ctx, "it took too long".to_owned());
+            self.capture_failed(ctx, out, "it took too long".to_owned());
         }
         self.capture_if_due(ctx, out);
     }

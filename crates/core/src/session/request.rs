@@ -11,6 +11,7 @@ use crate::failure::{Failure, FailureCode};
 use crate::id::RunId;
 use crate::policy::{Context, MAX_QUEUED_RUNS};
 use crate::refusal::Refusal;
+use crate::resume::IfLost;
 use crate::run::{Delivery, Ending, EndingWhy, Outcome, QueuedRun, Usage};
 
 impl Session {
@@ -21,7 +22,7 @@ impl Session {
             Request::Prompt(prompt) => self.prompt(ctx, &mut out, prompt)?,
             Request::Interrupt { run } => self.interrupt(ctx, &mut out, run)?,
             Request::Pause { if_running } => self.pause(ctx, &mut out, if_running)?,
-            Request::Resume => self.resume(ctx, &mut out)?,
+            Request::Resume(if_lost) => self.resume(ctx, &mut out, if_lost)?,
             Request::Stop => self.stop(ctx, &mut out)?,
             Request::Evict { reason } => self.evict(ctx, &mut out, reason)?,
             Request::Rewind { to } => self.rewind(ctx, &mut out, *to)?,
@@ -45,17 +46,11 @@ impl Session {
         out: &mut Decision,
         prompt: Prompt,
     ) -> Result<(), Refusal> {
-        let must_wake = match (&self.state, prompt.wake) {
-            (State::Starting { .. } | State::Active, _) => false,
-            (State::Paused { .. } | State::Stopped | State::Error { .. }, Wake::Any) => true,
-            (State::Paused { reason, .. }, Wake::SystemPaused) if reason.is_system() => true,
-            (
-                State::Paused { .. } | State::Stopped | State::Error { .. } | State::Ended,
-                Wake::SystemPaused | Wake::Any,
-            ) => return Err(Refusal::NotActive(self.status())),
-        };
+        let must_wake = self.wakes_for(prompt.wake);
         if must_wake {
             self.must_not_rewind()?;
+        } else if !matches!(self.state, State::Starting { .. } | State::Active) {
+            return Err(Refusal::NotActive(self.status()));
         }
         let busy = self.current.is_some() || !self.queue.is_empty();
         if busy && prompt.if_busy == IfBusy::Reject {
@@ -78,10 +73,20 @@ impl Session {
             timeout: prompt.timeout.unwrap_or(ctx.policy.turn_timeout),
         });
         if must_wake {
-            self.resume(ctx, out)?;
+            self.resume(ctx, out, IfLost::default())?;
         }
         self.start_next_run(ctx, out);
         Ok(())
+    }
+
+    /// Whether a prompt brings it back.
+    pub fn wakes_for(&self, wake: Wake) -> bool {
+        match (&self.state, wake) {
+            (State::Paused { .. } | State::Stopped | State::Error { .. }, Wake::Any) => true,
+            (State::Paused { reason, .. }, Wake::SystemPaused) => reason.is_system(),
+            (State::Stopped | State::Error { .. }, Wake::SystemPaused)
+            | (State::Starting { .. } | State::Active | State::Ended, _) => false,
+        }
     }
 
     fn interrupt(
@@ -93,7 +98,11 @@ impl Session {
         if let Some(run) = &self.current
             && wanted.is_none_or(|wanted| wanted == run.id)
         {
-            self.cancel_current(ctx, out, false);
+            if self.state == State::Active {
+                self.cancel_current(ctx, out, false);
+            } else {
+                self.cancel_frozen(ctx, out);
+            }
             return Ok(());
         }
         let waiting = match wanted {
@@ -117,11 +126,18 @@ impl Session {
         let deadline = ctx.now.plus(ctx.policy.interrupt_grace);
         run.ending = Some(Ending { why: EndingWhy::Cancel, then_pause, deadline });
         self.log(ctx, out, Entry::RunCancelling { run: id });
-        // A frozen agent cannot obey: it is told when it is thawed. If it never is, the run is
-        // cancelled with its sandbox.
-        if self.state == State::Active {
-            out.effects.push(Effect::Interrupt { incarnation: self.incarnation, run: id });
+        out.effects.push(Effect::Interrupt { incarnation: self.incarnation, run: id });
+    }
+
+    /// Ends the run that is frozen with its session. The agent cannot obey, and would go on before
+    /// it heard of it if it were thawed: its sandbox is given up, and the session stays paused.
+    fn cancel_frozen(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        if let Some(run) = self.current.as_ref().filter(|run| run.ending.is_none()) {
+            let run = run.id;
+            self.log(ctx, out, Entry::RunCancelling { run });
         }
+        self.cut_run(ctx, out, &Outcome::Cancelled);
+        self.stop_sandbox(ctx, out);
     }
 
     fn pause(
@@ -145,15 +161,25 @@ impl Session {
         Ok(())
     }
 
-    fn resume(&mut self, ctx: &Context<'_>, out: &mut Decision) -> Result<(), Refusal> {
+    pub(super) fn resume(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        if_lost: IfLost,
+    ) -> Result<(), Refusal> {
         let paused_since = match self.state {
             State::Ended => return Err(Refusal::Ended),
-            State::Starting { .. } | State::Active => return Ok(()),
+            State::Starting { .. } => return Ok(()),
+            State::Active => {
+                self.want_no_pause();
+                return Ok(());
+            }
             State::Paused { since, .. } => Some(since),
             State::Stopped | State::Error { .. } => None,
         };
         self.must_not_rewind()?;
         self.last_active = ctx.now;
+        self.if_lost = if_lost;
         match self.sandbox {
             Sandbox::Freezing { .. } | Sandbox::Frozen { .. } => {
                 let stood_still =
@@ -178,6 +204,13 @@ impl Session {
         Ok(())
     }
 
+    /// Whoever wants the session back wants no pause that is still to come.
+    fn want_no_pause(&mut self) {
+        if let Some(ending) = self.current.as_mut().and_then(|run| run.ending.as_mut()) {
+            ending.then_pause = false;
+        }
+    }
+
     fn make_use(&mut self, ctx: &Context<'_>) -> Result<(), Refusal> {
         if self.state != State::Active {
             return Err(Refusal::NotActive(self.status()));
@@ -199,6 +232,7 @@ impl Session {
     fn thaw(&mut self, ctx: &Context<'_>, out: &mut Decision, stood_still: Duration) {
         let incarnation = self.incarnation;
         self.state = State::Active;
+        self.want_no_pause();
         if let Some(run) = &mut self.current {
             run.deadline = run.deadline.plus(stood_still);
             if let Delivery::Sent { deadline, .. } = &mut run.delivery {
@@ -244,7 +278,10 @@ impl Session {
             State::Active => return Err(Refusal::RunInProgress),
             State::Starting { .. } => return Err(Refusal::NotActive(self.status())),
             // The reason why it is paused stays what it was.
-            State::Paused { .. } => self.give_up_frozen(ctx, out),
+            State::Paused { .. } => {
+                self.stay_after_rewind();
+                self.give_up_frozen(ctx, out);
+            }
             State::Stopped | State::Error { .. } | State::Ended => {}
         }
         Ok(())
@@ -253,7 +290,7 @@ impl Session {
     /// Destroys the frozen sandbox of a paused session; a run that was frozen with it is cut.
     pub(super) fn give_up_frozen(&mut self, ctx: &Context<'_>, out: &mut Decision) {
         let lost = Failure::new(FailureCode::SandboxLost, "the paused sandbox was given up");
-        self.end_runs(ctx, out, &Outcome::Interrupted(lost));
+        self.cut_run(ctx, out, &Outcome::Interrupted(lost));
         self.stop_sandbox(ctx, out);
     }
 }

@@ -8,7 +8,8 @@
 //! What is there is captured first, so that a rewind can itself be rewound. The branch moves in the decision that
 //! observes that the files are back, and not before: until then the session is what it was, and whoever is killed in
 //! the middle begins again with the step that was not observed. Meanwhile nothing is started: a session that was
-//! active is paused, and whoever wants it back is told to come again.
+//! active is paused, and whoever wants it back is told to come again. It keeps its place for a sandbox, and however the
+//! rewind ends, it is started again in the same decision.
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use super::{Decision, Effect, PauseReason, Sandbox, Session, State};
 use crate::entry::Entry;
 use crate::policy::Context;
 use crate::refusal::Refusal;
+use crate::resume::IfLost;
 use crate::snapshot::{PutBackOutcome, Snapshot};
 use crate::time::Timestamp;
 
@@ -31,6 +33,9 @@ pub struct Rewinding {
     /// What everything is to become.
     to: Snapshot,
     step: Step,
+    /// Whether the session is started again when this is over.
+    #[serde(default)]
+    comes_back: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +58,11 @@ impl Rewinding {
     /// What everything is to become.
     pub(super) fn to(&self) -> &Snapshot {
         &self.to
+    }
+
+    /// Whether the session is started again when this is over.
+    pub(crate) fn comes_back(&self) -> bool {
+        self.comes_back
     }
 }
 
@@ -85,14 +95,17 @@ impl Session {
         if to.turn > self.lineage.last() {
             return Err(Refusal::NoSuchTurn);
         }
-        if self.state == State::Active {
+        let comes_back = self.state == State::Active;
+        if comes_back {
             // The system's own wish, not a person's: the next prompt brings it back.
             let reason = PauseReason::Evicted;
             self.state = State::Paused { reason, since: ctx.now };
             self.log(ctx, out, Entry::SessionPaused { reason });
         }
         self.stop_sandbox(ctx, out);
-        self.rewinding = Some(Rewinding { to, step: Step::Capturing });
+        // Nobody removes them from now on.
+        self.keeping.keep_in_place();
+        self.rewinding = Some(Rewinding { to, step: Step::Capturing, comes_back });
         Ok(())
     }
 
@@ -115,9 +128,32 @@ impl Session {
     }
 
     /// The files cannot be captured, so they stay.
-    pub(super) fn give_rewind_up(&mut self) {
+    pub(super) fn give_rewind_up(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        if !self.puts_back() {
+            self.rewind_is_over(ctx, out);
+        }
+    }
+
+    /// Something is wrong with the session. What was begun with its files is brought to an end, and nothing else.
+    pub(super) fn break_rewind_off(&mut self) {
         if !self.puts_back() {
             self.rewinding = None;
+        }
+    }
+
+    /// Its place is needed, or the server goes: the session stays paused.
+    pub(super) fn stay_after_rewind(&mut self) {
+        if let Some(rewinding) = &mut self.rewinding {
+            rewinding.comes_back = false;
+        }
+    }
+
+    /// However it ended: a session that was active is started again.
+    fn rewind_is_over(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        let comes_back = self.rewinding.take().is_some_and(|rewinding| rewinding.comes_back);
+        if comes_back && matches!(self.state, State::Paused { .. }) {
+            let back = self.resume(ctx, out, IfLost::default());
+            debug_assert_eq!(back, Ok(()), "what is paused and not being rewound can be resumed");
         }
     }
 
@@ -140,7 +176,7 @@ impl Session {
 
     /// What is owed for the files that are on their way back, if any are.
     pub(super) fn put_back_effect(&self) -> Option<Effect> {
-        let Rewinding { to, step } = self.rewinding.as_ref()?;
+        let Rewinding { to, step, .. } = self.rewinding.as_ref()?;
         match *step {
             Step::Capturing => None,
             Step::PuttingBack { number, .. } => {
@@ -158,33 +194,43 @@ impl Session {
     ) {
         let Some(Rewinding { step, .. }) = &mut self.rewinding else { return };
         let Step::PuttingBack { number: asked, attempt, deadline } = step else { return };
-        if *asked != number {
+        // One that took longer than was waited for has done it all the same.
+        let first = (*asked + 1).saturating_sub(u64::from(*attempt));
+        let is_done = *outcome == PutBackOutcome::Done && (first..*asked).contains(&number);
+        if *asked != number && !is_done {
             return;
         }
+        let attempt = *attempt;
         match outcome {
             PutBackOutcome::Done => {}
-            // Nothing was touched: the session is what it was.
+            // Nothing was touched: the session is what it was, but for what was begun before.
             PutBackOutcome::Lost => {
-                self.rewinding = None;
-                return;
+                if attempt > 1 {
+                    self.want_capture(ctx.now);
+                }
+                return self.rewind_is_over(ctx, out);
             }
             // Some of it may be done. There is only one way out of that.
             PutBackOutcome::Failed => {
-                let wait = FIRST_RETRY.saturating_mul(1 << (*attempt).min(16)).min(LAST_RETRY);
+                let wait = FIRST_RETRY.saturating_mul(1 << attempt.min(16)).min(LAST_RETRY);
                 *deadline = (*deadline).min(ctx.now.plus(wait));
+                self.keeping.bring_in_place();
                 return;
             }
         }
-        let Some(Rewinding { to, .. }) = self.rewinding.take() else { return };
+        let Some(Rewinding { to, .. }) = self.rewinding.clone() else { return };
         let from = self.lineage.head();
-        let known = self.lineage.rewind(to.turn);
+        let known = self.lineage.rewind_into(to.turn, to.through);
         debug_assert!(known, "a turn that was known is known for ever");
-        let snapshot = Some(to.captured.id);
+        let (snapshot, through) = (Some(to.captured.id), to.through);
         self.transcript = to.transcript.clone();
         self.completed_runs = to.completed_runs;
-        (self.forgotten, self.interrupted_run) = (false, None);
-        self.log(ctx, out, Entry::Rewound { from, to: to.turn, snapshot });
+        (self.recalled, self.interrupted_run) = (None, None);
+        self.log(ctx, out, Entry::Rewound { from, to: to.turn, snapshot, through });
+        self.branched_at = self.last_seq;
+        self.keeping.bring_in_place();
         self.is_captured_by(to);
+        self.rewind_is_over(ctx, out);
     }
 
     /// When the files are to be asked for again.

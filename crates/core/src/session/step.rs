@@ -1,13 +1,14 @@
 //! The steps that both doors are made of.
 
 use super::{
-    Decision, Effect, LogEntry, PauseReason, RunChange, Sandbox, Session, SpoolPosition, State,
+    Decision, Effect, LogEntry, PauseReason, RunChange, Sandbox, Session, SpoolPosition, StartWhy,
+    State,
 };
 use crate::entry::{EndedBy, Entry, ResumePath};
 use crate::failure::{Failure, FailureCode};
 use crate::id::RunId;
 use crate::policy::{Context, MAX_GATHERED_BYTES};
-use crate::resume::{Conversation, Found, Native, Receipt, Workspace};
+use crate::resume::{Conversation, Found, Receipt, Workspace};
 use crate::run::{CurrentRun, Delivery, Outcome, QueuedRun, Usage};
 use crate::time::Timestamp;
 
@@ -66,7 +67,10 @@ impl Session {
         self.keeping.bring_in_place();
         self.incarnation = self.incarnation.next();
         self.spool = SpoolPosition::ZERO;
-        self.sandbox = Sandbox::Starting { deadline: ctx.now.plus(ctx.policy.start_timeout) };
+        // Files that have to be brought back, or held against a snapshot, take longer than a sandbox.
+        let files = self.persistence.last().map(|_| ctx.policy.persist_timeout).unwrap_or_default();
+        let deadline = ctx.now.plus(ctx.policy.start_timeout).plus(files);
+        self.sandbox = Sandbox::Starting { deadline };
         out.effects.push(self.start_effect());
     }
 
@@ -75,6 +79,8 @@ impl Session {
             incarnation: self.incarnation,
             transcript: self.transcript.clone(),
             completed_runs: self.completed_runs,
+            turns: self.lineage.turns(),
+            if_lost: self.if_lost,
             snapshot: self.persistence.last().cloned(),
             proven: self.persistence.proven().cloned().map(Box::new),
         }
@@ -108,11 +114,31 @@ impl Session {
         out.effects.push(Effect::Freeze { incarnation: self.incarnation, asked });
     }
 
+    /// Has another sandbox started for a resume that found none to thaw. The run that was frozen
+    /// in the old one is cut; whatever is left of it goes first.
+    pub(super) fn come_back_cold(
+        &mut self,
+        ctx: &Context<'_>,
+        out: &mut Decision,
+        asked_at: Option<Timestamp>,
+        failure: Failure,
+    ) {
+        self.cut_run(ctx, out, &Outcome::Interrupted(failure));
+        let since = asked_at.or(Some(ctx.now));
+        self.state = State::Starting { why: StartWhy::Resumed, since };
+        self.log(ctx, out, Entry::SessionWaking);
+        if self.sandbox == Sandbox::None {
+            self.start_sandbox(ctx, out);
+        } else {
+            self.stop_sandbox(ctx, out);
+        }
+    }
+
     /// Breaks the session: whatever runs is destroyed, every run ends.
     pub(super) fn fail(&mut self, ctx: &Context<'_>, out: &mut Decision, failure: Failure) {
         self.end_runs(ctx, out, &Outcome::Interrupted(failure.clone()));
         self.stop_sandbox(ctx, out);
-        self.give_rewind_up();
+        self.break_rewind_off();
         self.log(ctx, out, Entry::SessionFailed { failure: failure.clone() });
         self.state = State::Error { failure, at: ctx.now };
     }
@@ -158,14 +184,19 @@ impl Session {
         out.effects.push(Effect::Deliver { incarnation: self.incarnation, run });
     }
 
-    /// Ends every run that is not over with `outcome`, unless it was already told to end for
-    /// another reason.
-    pub(super) fn end_runs(&mut self, ctx: &Context<'_>, out: &mut Decision, outcome: &Outcome) {
+    /// Ends the current run with `outcome`, unless it was already told to end for another reason.
+    /// The prompts that wait have not begun: the next sandbox takes them.
+    pub(super) fn cut_run(&mut self, ctx: &Context<'_>, out: &mut Decision, outcome: &Outcome) {
         if let Some(run) = self.current.take() {
             // Once a person wanted the run to end, no accident makes it look like one.
             let outcome = run.ending.map_or_else(|| outcome.clone(), |ending| ending.why.outcome());
             self.end_run(ctx, out, run.id, outcome, Usage::default());
         }
+    }
+
+    /// The same, and ends every prompt that waits: no sandbox will come for them by itself.
+    pub(super) fn end_runs(&mut self, ctx: &Context<'_>, out: &mut Decision, outcome: &Outcome) {
+        self.cut_run(ctx, out, outcome);
         let cut = self.interrupted_run;
         for run in std::mem::take(&mut self.queue) {
             self.end_run(ctx, out, run.id, outcome.clone(), Usage::default());
@@ -181,21 +212,12 @@ impl Session {
             Back::Warm { .. } => (ResumePath::Warm, None),
             Back::Cold { found, .. } => (ResumePath::Cold, Some(found)),
         };
-        let conversation = match found {
-            Some(Found { native, turns, .. }) => {
-                self.forgotten = native == Native::Lost;
-                // The record is the agent's, and says what it likes: there were no more than were logged.
-                Conversation { native, turns: turns.min(turns_in_log), turns_in_log }
-            }
-            None => {
-                let native = match turns_in_log {
-                    0 => Native::None,
-                    _ if self.forgotten => Native::Lost,
-                    _ => Native::Intact,
-                };
-                Conversation { native, turns: turns_in_log, turns_in_log }
-            }
-        };
+        if let Some(Found { native, turns, .. }) = found {
+            // The record is the agent's, and says what it likes: there were no more than were logged.
+            let turns = turns.min(turns_in_log);
+            self.recalled = Some(Conversation { native, turns, turns_in_log });
+        }
+        let conversation = self.conversation();
         let (Back::Warm { asked_at } | Back::Cold { asked_at, .. }) = back;
         let duration = asked_at.map(|asked_at| ctx.now.since(asked_at)).unwrap_or_default();
         let receipt = Receipt {
@@ -204,6 +226,7 @@ impl Session {
             workspace: found.map_or(Workspace::Kept, |found| found.workspace),
             last_seq: self.last_seq,
             snapshot: found.and_then(|found| found.snapshot),
+            unverified: found.map_or(0, |found| found.unverified),
             files: found.map_or(0, |found| found.files),
             bytes: found.map_or(0, |found| found.bytes),
             conversation,

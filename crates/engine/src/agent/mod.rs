@@ -17,6 +17,7 @@
 //! Everything here waits for the disk: call it where that is allowed.
 
 mod capture;
+mod discard;
 mod error;
 mod library;
 mod links;
@@ -29,6 +30,7 @@ use ash_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use capture::LEFT_OUT;
+pub(crate) use discard::discard;
 pub use error::{DeployError, ReadError};
 pub use library::{Library, SentFile};
 pub use manifest::{AshToml, Limits, ManifestError, PermissionMode, Runtime};

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, mkdirat, openat, symlinkat};
 use rustix::io::Errno;
 
+use super::discard::rely_on;
 use super::error::DeployError;
 use super::links::{self, Lead, Node};
 use super::manifest::{self, AshToml};
@@ -152,11 +153,19 @@ impl Staging {
         };
         let target = library.join(&captured.digest);
         self.sync().map_err(DeployError::Unavailable)?;
-        match fs::rename(&self.path, &target) {
-            Ok(()) => {}
-            // Somebody has captured the same before. It was whole when it got its name.
-            Err(_) if target.is_dir() => {}
-            Err(error) => return Err(DeployError::Unavailable(error)),
+        loop {
+            match fs::rename(&self.path, &target) {
+                Ok(()) => {}
+                // Somebody has captured the same before. It was whole when it got its name.
+                Err(_) if target.is_dir() => {}
+                Err(error) => return Err(DeployError::Unavailable(error)),
+            }
+            match rely_on(library, &target) {
+                Ok(()) => break,
+                // It was nobody's, and went at this moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && self.path.is_dir() => {}
+                Err(error) => return Err(DeployError::Unavailable(error)),
+            }
         }
         let kept = File::open(library).and_then(|library| library.sync_all());
         kept.map_err(DeployError::Unavailable)?;

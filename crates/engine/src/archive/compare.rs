@@ -17,7 +17,8 @@ const MAX_FILE_BYTES: u64 = 256 * 1024;
 const MAX_SHOWN_BYTES: usize = 2 * 1024 * 1024;
 
 impl Archive {
-    /// How the workspace of one snapshot became that of another. No snapshot is an empty one. Blocks.
+    /// How the workspace of one snapshot became that of another. No snapshot is an empty one. Blocks. What is not
+    /// asked for is not counted.
     pub(crate) fn compare(
         &self,
         tenant: &TenantId,
@@ -25,7 +26,7 @@ impl Archive {
         detail: Detail,
     ) -> Result<Comparison, ArchiveError> {
         for id in [before, after].into_iter().flatten() {
-            self.fetch(tenant, id)?;
+            self.with_snapshot(tenant, id, |here, snapshot| Ok(here.is_present(snapshot)?))?;
         }
         let repository = self.repository(tenant)?;
         let find = |id: Option<SnapshotId>| {
@@ -37,8 +38,11 @@ impl Archive {
         let mut out = Comparison::default();
         let mut listed = Vec::new();
         repository.each_change(was, is, MAX_ENTRIES, &mut |change| {
+            if !is_wanted(&detail, &change.path) {
+                return Ok(());
+            }
             let Some(how) = counted(&change.what, &mut out) else { return Ok(()) };
-            if detail == Detail::Files {
+            if let Detail::Files { .. } = detail {
                 if listed.len() < MAX_FILES {
                     listed.push((how, change));
                 } else {
@@ -61,6 +65,13 @@ impl Archive {
         }
         Ok(out)
     }
+}
+
+/// Whether a path lies at or beneath the one that was asked for.
+fn is_wanted(detail: &Detail, path: &[u8]) -> bool {
+    let Detail::Files { beneath: Some(beneath) } = detail else { return true };
+    let rest = path.strip_prefix(beneath.trim_matches('/').as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || rest == path)
 }
 
 /// Counts what is no directory before or after. A directory is what is in it.

@@ -19,11 +19,21 @@ impl Archive {
         places: &Places,
         id: SnapshotId,
     ) -> Result<Away, ArchiveError> {
+        // It may be in the cloud alone.
+        self.fetch_if_lost(tenant, id)?;
         let repository = self.repository(tenant)?;
-        let whole = repository.snapshot(theirs(id)).and_then(|found| repository.is_present(&found));
+        let found = repository.snapshot(theirs(id));
+        let is_recorded = found.is_ok();
+        let whole = found.and_then(|found| repository.is_present(&found));
         match whole.map_err(ArchiveError::from) {
             Ok(()) => {}
-            Err(error) if error.is_lost() => return Ok(Away::Unsaved),
+            Err(error) if error.is_lost() => {
+                // The next capture stores again what is lost of it, whatever is remembered.
+                if is_recorded {
+                    repository.distrust_snapshot(theirs(id))?;
+                }
+                return Ok(Away::Unsaved);
+            }
             Err(error) => return Err(error),
         }
         // What is there is looked at once more, whatever anybody remembers of it.
@@ -33,16 +43,15 @@ impl Archive {
         }
     }
 
-    /// The files of a snapshot; nothing, if it is lost. Blocks.
+    /// The files of a snapshot, here or in the cloud; nothing, if it is lost. Blocks.
     pub(crate) fn stored(
         &self,
         tenant: &TenantId,
         id: SnapshotId,
         scratch: &Path,
     ) -> Result<Option<Stored>, ArchiveError> {
-        let repository = self.repository(tenant)?;
-        let snapshot = match repository.snapshot(theirs(id)).map_err(ArchiveError::from) {
-            Ok(snapshot) => snapshot,
+        let (repository, snapshot) = match self.holder(tenant, id) {
+            Ok(held) => held,
             Err(error) if error.is_lost() => return Ok(None),
             Err(error) => return Err(error),
         };

@@ -7,7 +7,7 @@ use std::path::Path;
 use ash_core::id::{SnapshotId, TenantId};
 use ash_snapshot::{Effect, InPlace, Newer, Root, State, Trust, caches};
 
-use super::{Archive, ArchiveError, HOME, MAX_ENTRIES, Places, WORKSPACE, theirs, threads};
+use super::{Archive, ArchiveError, HOME, MAX_ENTRIES, Places, WORKSPACE, threads};
 
 impl Archive {
     /// Makes both directories of a session what a snapshot says: those that are there become it in place, and only
@@ -18,9 +18,6 @@ impl Archive {
         id: SnapshotId,
         places: &Places,
     ) -> Result<(), ArchiveError> {
-        self.fetch(tenant, id)?;
-        let repository = self.repository(tenant)?;
-        let snapshot = repository.snapshot(theirs(id))?;
         let home_is_there = places.home.try_exists().map_err(ArchiveError::Home)?;
         let workspace_is_there = places.workspace.try_exists().map_err(ArchiveError::Home)?;
         let left_out = if home_is_there {
@@ -29,27 +26,29 @@ impl Archive {
             Vec::new()
         };
         let owner = owner(&places.home).or_else(|| owner(&places.workspace));
-        let of = |root| InPlace {
-            snapshot: &snapshot,
-            root,
-            trust: Trust::Looks,
-            newer: Newer::Replace,
-            effect: Effect::Write,
-            owner,
-            max_entries: MAX_ENTRIES,
-            max_bytes: u64::MAX,
-            threads: threads(),
-            progress: &|_| true,
-        };
-        let mut there = Vec::new();
-        if home_is_there {
-            there.push(of(Root { name: HOME, path: &places.home, excluded: &left_out }));
-        }
-        if workspace_is_there {
-            there.push(of(Root { name: WORKSPACE, path: &places.workspace, excluded: &[] }));
-        }
         let remembered = State::load(&places.captured);
-        let mended = repository.restore_all_in_place(&there, &remembered)?;
+        let mended = self.with_snapshot(tenant, id, |repository, snapshot| {
+            let of = |root| InPlace {
+                snapshot,
+                root,
+                trust: Trust::Looks,
+                newer: Newer::Replace,
+                effect: Effect::Write,
+                owner,
+                max_entries: MAX_ENTRIES,
+                max_bytes: u64::MAX,
+                threads: threads(),
+                progress: &|_| true,
+            };
+            let mut there = Vec::new();
+            if home_is_there {
+                there.push(of(Root { name: HOME, path: &places.home, excluded: &left_out }));
+            }
+            if workspace_is_there {
+                there.push(of(Root { name: WORKSPACE, path: &places.workspace, excluded: &[] }));
+            }
+            Ok(repository.restore_all_in_place(&there, &remembered)?)
+        })?;
         let states = mended.into_iter().map(|mended| mended.state);
         let state = states.reduce(State::and).unwrap_or_default();
         if let Err(error) = state.save(&places.captured) {
@@ -57,7 +56,7 @@ impl Archive {
             tracing::debug!(error, "the next capture has to read everything");
         }
         // What is not there at all.
-        self.bring_back(tenant, id, places).map(drop)
+        self.bring_back(tenant, id, places)
     }
 }
 

@@ -4,16 +4,19 @@
 //! A session's directories leave their place in one rename, whole: a start finds all of them or none. What was
 //! renamed is removed afterwards; what a crash leaves of it lies in `data/tmp`, which the next start empties.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::time::Timestamp;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 
 use super::files::Life;
 use super::inner::Inner;
 use super::word::failed;
+use crate::agent;
 use crate::files::{FileError, FilePath, Stored, Tree};
 use crate::host::{Away, Collected, HostError, PutAway, SandboxRef};
 use crate::leave::Leave;
@@ -133,6 +136,20 @@ impl Inner {
         blocking("collect what no snapshot needs", collect).await
     }
 
+    /// Removes directories of agents that nobody needs.
+    pub(super) async fn collect_agents(
+        self: &Arc<Self>,
+        used: BTreeSet<String>,
+        before: Timestamp,
+    ) -> Result<u64, HostError> {
+        let host = Arc::clone(self);
+        let collect = move || {
+            let go_on = || !host.tasks.is_closing();
+            agent::discard(&host.options.data.join("agents"), &used, before, &go_on)
+        };
+        blocking("remove agents that nobody needs", collect).await
+    }
+
     /// How much room there is on the disk.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let found = rustix::fs::statvfs(&self.options.data).ok()?;
@@ -147,13 +164,35 @@ impl Inner {
         }
     }
 
-    /// Removes what an earlier server had no time for. Blocks.
-    pub(super) fn empty_scratch(&self) {
-        let scratch = self.files.scratch();
-        for entry in std::fs::read_dir(scratch).into_iter().flatten().flatten() {
-            self.remove_later(&entry.path());
+    /// Removes what restores left that were cut in the middle. One that goes on holds a lock. Blocks.
+    pub(super) fn remove_cut_restores(&self) {
+        for session in self.files.names().into_iter().flatten() {
+            let directory = self.files.beside(session, "");
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let is_one = entry.file_name().as_encoded_bytes().starts_with(HALF_RESTORED);
+                if is_one && is_left(&entry.path()) {
+                    self.remove_later(&entry.path());
+                }
+            }
         }
     }
+
+    /// Removes what an earlier server had no time for. Blocks.
+    pub(super) fn empty_scratch(&self) {
+        for left in self.files.left_in_scratch() {
+            self.remove_later(&left);
+        }
+    }
+}
+
+/// How directories are called in which a restore goes on.
+const HALF_RESTORED: &[u8] = b".ash-restore-";
+
+/// Whether nobody holds a directory any more.
+fn is_left(path: &std::path::Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = open(path, flags, Mode::empty());
+    opened.is_ok_and(|opened| flock(opened, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
 /// What became of the directories of a session.
@@ -166,9 +205,9 @@ enum Taken {
     InUse,
 }
 
-async fn blocking<T: Send + 'static>(
+async fn blocking<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
     attempted: &'static str,
-    work: impl FnOnce() -> Result<T, crate::archive::ArchiveError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, HostError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| failed(attempted, error))?.map_err(|error| failed(attempted, error))

@@ -3,6 +3,7 @@
 //! Bridges outlive the server that started them. What they need to be found again is in files
 //! (`files`): a host that starts over finds every live bridge by its locked spool.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use ash_core::failure::{Death, Failure};
 use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::SpoolPosition;
-use ash_core::resume::Found;
-use ash_core::session::Session;
+use ash_core::resume::{Found, IfLost};
+use ash_core::session::{NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome};
 use ash_core::time::Timestamp;
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
@@ -25,15 +26,19 @@ use tokio::time::{sleep, timeout};
 use super::connection::Question;
 use super::files::{Files, Life};
 use super::inner::Inner;
+use super::launch::Begun;
+use super::leftover::Leftover;
 use super::options::HostOptions;
 use super::process::Isolation;
+use super::report::Understanding;
 use super::upkeep;
 use super::warm::Pool;
 use super::word::{done, failed, frame_of, not_prepared, start_failed, unexpected};
+use crate::archive::Archive;
 use crate::files::Stored;
 use crate::host::{
-    Away, Collected, Comparison, Detail, HostError, Persist, PutAway, Reporter, SandboxHost,
-    SandboxRef, StandStill, Start, WarmId,
+    Away, Collected, Comparison, Detail, HostError, NotReady, Past, Persist, PutAway, Ready,
+    Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed, WarmId,
 };
 use crate::leave::Leave;
 use crate::places::WarmPlaces;
@@ -44,6 +49,8 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// How long a bridge may take to come up, to answer, and to be gone after it was killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// And how long it may take to make its files ready.
+const FILES_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long an answer to a command may take beyond the command's own time.
@@ -110,6 +117,11 @@ impl BridgeHost {
         }
     }
 
+    /// Where snapshots lie.
+    pub(crate) fn archive(&self) -> Arc<Archive> {
+        Arc::clone(&self.0.archive)
+    }
+
     /// Where a session's agent works.
     pub fn workspace(&self, session: SessionId) -> PathBuf {
         self.0.files.workspace(session)
@@ -137,10 +149,18 @@ impl SandboxHost for BridgeHost {
         start: Start<'_>,
         reporter: Reporter,
     ) -> Result<Found, Failure> {
-        match timeout(START_TIMEOUT, self.0.start(sandbox, start, reporter)).await {
-            Ok(started) => started,
-            Err(_elapsed) => Err(start_failed("its bridge did not answer in time")),
-        }
+        let late = |_elapsed| start_failed("its bridge did not answer in time");
+        let begin = self.0.begin_start(sandbox, start, &reporter);
+        let agent = match timeout(START_TIMEOUT, begin).await.map_err(late)?? {
+            Begun::Up(found) => return Ok(found),
+            Begun::ToStart(agent) => *agent,
+        };
+        // It takes as long as there are files.
+        let ready = timeout(FILES_TIMEOUT, self.0.make_ready(sandbox, start, &agent)).await;
+        let ready =
+            ready.map_err(|_elapsed| start_failed("its files were not ready in time"))??;
+        let come_up = self.0.come_up(sandbox, start, agent, ready, reporter);
+        timeout(START_TIMEOUT, come_up).await.map_err(late)?
     }
 
     async fn attach(
@@ -212,18 +232,43 @@ impl SandboxHost for BridgeHost {
         sandbox: SandboxRef,
         after: SpoolPosition,
         reporter: Reporter,
-    ) -> Result<(), HostError> {
-        self.0.thaw(sandbox).await?;
-        let life = self.0.files.life(sandbox).map_err(|error| failed("thaw a sandbox", error))?;
-        match life {
-            // What was thawed is not thawed again.
-            Life::Alive(told) if !self.0.is_isolated_otherwise(sandbox) => {
-                self.0.listen_to(sandbox, told, after, reporter).await
-            }
-            Life::Alive(_) | Life::Dead | Life::Unborn => {
-                self.attach(sandbox, after, reporter).await
+    ) -> Result<Thawed, HostError> {
+        let life = || self.0.files.life(sandbox).map_err(|error| failed("thaw a sandbox", error));
+        if let Life::Alive(told) = life()?
+            && !self.0.is_isolated_otherwise(sandbox)
+        {
+            let thawed = match self.0.thaw(sandbox).await {
+                Ok(()) => self.0.listen_to(sandbox, told, after, reporter.clone()).await,
+                Err(error) => Err(error),
+            };
+            // One that was killed while it was frozen dies only when it is thawed.
+            if thawed.is_ok() || matches!(life()?, Life::Alive(_)) {
+                return thawed.map(|()| Thawed::GoesOn);
             }
         }
+        self.attach(sandbox, after, reporter).await.map(|()| Thawed::Gone)
+    }
+
+    fn unheard(
+        &self,
+        sandbox: SandboxRef,
+        after: SpoolPosition,
+    ) -> mpsc::Receiver<Vec<NumberedReport>> {
+        let (pieces, unheard) = mpsc::channel(1);
+        let spool = self.0.files.spool(sandbox);
+        self.0.tasks.spawn(async move {
+            let read = tokio::task::spawn_blocking(move || {
+                let mut understanding = Understanding::after(after.get());
+                let Ok(Some(mut leftover)) = Leftover::open(&spool) else { return };
+                while let Some(reports) = leftover.next(&mut understanding) {
+                    if pieces.blocking_send(reports).is_err() {
+                        return; // Nobody listens any more.
+                    }
+                }
+            });
+            let _read_or_not = read.await;
+        });
+        unheard
     }
 
     async fn deliver(
@@ -319,8 +364,24 @@ impl SandboxHost for BridgeHost {
         self.0.collect(tenant, unneeded, before).await
     }
 
+    async fn collect_agents(
+        &self,
+        used: BTreeSet<String>,
+        before: Timestamp,
+    ) -> Result<u64, HostError> {
+        self.0.collect_agents(used, before).await
+    }
+
     fn free_bytes(&self) -> Option<u64> {
         self.0.free_bytes()
+    }
+
+    fn keep_reserve(&self) {
+        self.0.keep_reserve();
+    }
+
+    fn use_reserve(&self) {
+        self.0.use_reserve();
     }
 
     async fn exec(
@@ -362,8 +423,20 @@ impl SandboxHost for BridgeHost {
 
     async fn fetch_snapshot(&self, tenant: &TenantId, snapshot: SnapshotId) -> Result<(), Failure> {
         let (host, tenant) = (Arc::clone(&self.0), tenant.clone());
-        let fetched = tokio::task::spawn_blocking(move || host.archive.fetch(&tenant, snapshot));
-        fetched.await.map_err(start_failed)?.map(drop).map_err(not_prepared)
+        let fetched = tokio::task::spawn_blocking(move || {
+            host.archive.with_snapshot(&tenant, snapshot, |here, found| Ok(here.is_present(found)?))
+        });
+        fetched.await.map_err(start_failed)?.map_err(not_prepared)
+    }
+
+    async fn fetch_files(
+        &self,
+        session: SessionId,
+        tenant: &TenantId,
+        past: &dyn Past,
+        if_lost: IfLost,
+    ) -> Result<Ready, NotReady> {
+        self.0.fetch_files(session, tenant, past, if_lost).await
     }
 
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {

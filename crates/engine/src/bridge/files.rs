@@ -4,12 +4,11 @@
 //!   data/sandboxes/<session>/workspace, home      what the agent sees and keeps
 //!   data/sandboxes/<session>/captured             what the last capture saw of it
 //!   data/sandboxes/<session>/boot, mended         whether it can be believed (`mend`)
+//!   data/sandboxes/<session>/came                 how it came to be there (`came`)
 //!   data/sandboxes/<session>/rebuilt              what a conversation was made anew as (`rebuild`)
 //!   data/run/<session>/<incarnation>.spool        what it reported; locked while it lives
 //!   data/run/<session>/<incarnation>.sock         where it listens
 //!   data/run/<session>/<incarnation>.log          what it had to say about itself
-//!   data/run/<session>/<incarnation>.fresh        its workspace was made for it
-//!   data/run/<session>/<incarnation>.restored     its workspace was brought back for it
 //!   data/run/<session>/<incarnation>.process      which process it is
 //!   data/tmp                                      what is there for a moment, or on its way out
 //!   data/warm/sandboxes, run                      the same, of those that wait for a session
@@ -48,6 +47,8 @@ pub(super) struct Files {
     looking: Mutex<()>,
     /// Held while a workspace is made, by sessions that share a place.
     making: [Mutex<()>; MAKING_PLACES],
+    /// What this life of the server calls its own things that are there for a moment.
+    own: String,
 }
 
 /// How many workspaces can be made at once.
@@ -97,7 +98,13 @@ impl Files {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(data.join(dir))?;
         }
         let making = std::array::from_fn(|_| Mutex::new(()));
-        Ok(Self { data, homes, looking: Mutex::new(()), making })
+        let own = ash_snapshot::SnapshotId::new().to_string();
+        Ok(Self { data, homes, looking: Mutex::new(()), making, own })
+    }
+
+    /// What this life of the server calls what is its own.
+    pub(super) fn own(&self) -> &str {
+        &self.own
     }
 
     pub(super) fn workspace(&self, session: SessionId) -> PathBuf {
@@ -140,16 +147,6 @@ impl Files {
         self.named(sandbox, "spool")
     }
 
-    /// Says that the workspace was made for this sandbox.
-    pub(super) fn fresh_mark(&self, sandbox: SandboxRef) -> PathBuf {
-        self.named(sandbox, "fresh")
-    }
-
-    /// Says that the workspace was brought back for this sandbox.
-    pub(super) fn restored_mark(&self, sandbox: SandboxRef) -> PathBuf {
-        self.named(sandbox, "restored")
-    }
-
     /// Says which process a sandbox is.
     pub(super) fn process(&self, sandbox: SandboxRef) -> PathBuf {
         self.named(sandbox, "process")
@@ -163,6 +160,11 @@ impl Files {
     /// Where the files of all sandboxes lie that may have a user.
     pub(super) fn homes(&self) -> &[PathBuf] {
         &self.homes
+    }
+
+    /// Whether both directories of a session are where they belong.
+    pub(super) fn are_in_place(&self, session: SessionId) -> io::Result<bool> {
+        Ok(self.workspace(session).try_exists()? && self.home(session).try_exists()?)
     }
 
     /// Whether nothing was ever made for a session.
@@ -273,14 +275,12 @@ impl Files {
         spool.write_all_at(&heading.encode().map_err(io::Error::other)?, 0)?;
         spool.set_len(HEADING_BYTES as u64)?;
         // What it had to say about itself is kept until the next one starts.
-        ["sock", "fresh", "restored", "process"]
-            .into_iter()
-            .try_for_each(|kind| remove(&self.named(sandbox, kind)))
+        ["sock", "process"].into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
     }
 
     /// Removes what is left of a sandbox that a later one has followed.
     pub(super) fn forget(&self, sandbox: SandboxRef) -> io::Result<()> {
-        let kinds = ["sock", "fresh", "restored", "process", "log", "spool"];
+        let kinds = ["sock", "process", "log", "spool"];
         kinds.into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
     }
 
@@ -296,36 +296,32 @@ impl Files {
         Ok(found)
     }
 
-    /// Removes what is left beside the spools of those that are dead: where they listened, and that their
-    /// workspace was made for them, or brought back. What was never started may be started yet, and keeps its mark.
+    /// Removes the sockets of those that are dead. What was never started may be started yet, and keeps its own.
     pub(super) fn clear_away(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.data.join("run"))? {
             let Some(Ok(session)) = entry?.file_name().to_str().map(str::parse) else { continue };
             let Some(latest) = self.of(session)?.pop() else { continue };
-            for (kind, sandbox) in self.marks(session)? {
+            for sandbox in self.sockets(session)? {
                 let is_over = sandbox < latest || self.life(sandbox)? == Life::Dead;
                 if is_over {
-                    remove(&self.named(sandbox, kind))?;
+                    remove(&self.named(sandbox, "sock"))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// What says where sandboxes of a session listened, or how their workspace was made for them.
-    fn marks(&self, session: SessionId) -> io::Result<Vec<(&'static str, SandboxRef)>> {
-        let mut marks = Vec::new();
+    /// The sandboxes of a session that have left a socket.
+    fn sockets(&self, session: SessionId) -> io::Result<Vec<SandboxRef>> {
+        let mut found = Vec::new();
         for entry in fs::read_dir(self.run(session))? {
             let name = entry?.file_name();
-            let Some((number, kind)) = name.to_str().and_then(|name| name.split_once('.')) else {
-                continue;
-            };
-            let kind = ["sock", "fresh", "restored"].into_iter().find(|known| *known == kind);
-            if let (Some(kind), Ok(number)) = (kind, number.parse()) {
-                marks.push((kind, SandboxRef { session, incarnation: Incarnation::new(number) }));
+            let number = name.to_str().and_then(|name| name.strip_suffix(".sock"));
+            if let Some(Ok(number)) = number.map(str::parse) {
+                found.push(SandboxRef { session, incarnation: Incarnation::new(number) });
             }
         }
-        Ok(marks)
+        Ok(found)
     }
 
     /// Those that are alive.
@@ -469,9 +465,7 @@ mod test {
         files.make_directories(sandbox().session).unwrap();
         let marks = [1, 2, 3, 4].map(of);
         for sandbox in marks {
-            for kind in ["sock", "fresh", "restored"] {
-                fs::write(files.named(sandbox, kind), "").unwrap();
-            }
+            fs::write(files.named(sandbox, "sock"), "").unwrap();
         }
         // The first has left no spool, the second is dead, the third lives, the fourth is to come.
         let Begin::Locked(spool) = files.begin(of(2)).unwrap() else { panic!("it is free") };
@@ -480,10 +474,8 @@ mod test {
         let Begin::Locked(spool) = files.begin(of(3)).unwrap() else { panic!("it is free") };
         write_heading(&spool);
         files.clear_away().unwrap();
-        for kind in ["sock", "fresh", "restored"] {
-            let left = marks.map(|sandbox| files.named(sandbox, kind).exists());
-            assert_eq!(left, [false, false, true, true], "{kind}");
-        }
+        let left = marks.map(|sandbox| files.named(sandbox, "sock").exists());
+        assert_eq!(left, [false, false, true, true]);
         assert!(files.spool(of(2)).exists(), "what it reported is somebody else's affair");
         drop(spool);
     }

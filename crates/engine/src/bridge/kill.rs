@@ -116,7 +116,13 @@ impl Inner {
             let mut state = self.state();
             // Whatever becomes of this, nobody wants it frozen from here on.
             state.frozen.remove(&sandbox);
-            state.held.contains_key(&sandbox)
+            match state.held.get_mut(&sandbox) {
+                Some(held) => {
+                    held.stays = false;
+                    true
+                }
+                None => false,
+            }
         };
         let bridge = self.live_bridge(sandbox, THAW)?;
         if is_held {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ash_core::failure::{Death, Failure};
 use ash_core::id::SessionId;
 use ash_core::number::SpoolPosition;
-use ash_core::resume::{Found, Native};
+use ash_core::resume::{Found, Native, Workspace};
 use ash_protocol::{Ask, Config};
 use ash_sandbox::Cgroup;
 use serde_json::value::RawValue;
@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::bridges::ANSWER_TIMEOUT;
+use super::came;
 use super::connection::{ConnectError, Connection};
 use super::enclosure::{Opening, Sandboxing, end_of};
 use super::files::{Begin, Life, remove};
@@ -32,57 +33,87 @@ use super::quota::DiskLimits;
 use super::state::{ChildOfOurs, State};
 use super::users::Users;
 use super::word::{death_by, done, failed, is_harmless, not_prepared, start_failed};
-use super::workspace::{self, Known, Saved};
+use super::workspace::{self, Known, Prepared, Saved};
 use crate::archive::ArchiveError;
 use crate::host::{HostError, Reporter, SandboxRef, Start};
 
 /// How long to wait between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What an agent is told whose own record of the conversation was lost.
-const FORGOTTEN: &str = "The record of your earlier conversation in this session was lost; only the \
-    files in the workspace are what you left. Say so if the person refers to something that you \
-    cannot know, and look at the files before you go on.";
+/// What an agent is told of itself and of its files, if something of them was lost.
+const FORGOTTEN: &str = "The record of your earlier conversation in this session was lost";
+const ALL_FRESH: &str = "the files that you left in the workspace were lost, and what is there now is a fresh copy of \
+    what the session began with";
+const OUTDATED: &str = "the latest files of the workspace were lost, and what is there now is an earlier state of them";
+const WITH_HOLES: &str =
+    "some files of the workspace were lost, and others may be of an earlier state";
+const AS_LEFT: &str = "only the files in the workspace are what you left";
+const SAY_SO: &str = "Say so if the person refers to something that you cannot know or find, and look at the files \
+    before you go on.";
 
 /// The runtime whose record can be made anew from the log.
 const RETOLD: &str = "builtin";
 
-/// An agent that knows that it has forgotten.
-fn forgetful(agent: Agent) -> Agent {
+/// An agent that knows what it has lost.
+fn told_of_losses(agent: Agent, found: &Found, turns: u32) -> Agent {
+    let files = match found.snapshot {
+        _ if found.workspace == Workspace::Fresh && turns > 0 => Some(ALL_FRESH),
+        Some(from) if from.left_out > 0 => Some(WITH_HOLES),
+        Some(from) if from.outdated => Some(OUTDATED),
+        Some(_) | None => None,
+    };
+    let told = match (found.native, files) {
+        (Native::Lost, files) => format!("{FORGOTTEN}; {}. {SAY_SO}", files.unwrap_or(AS_LEFT)),
+        (Native::Intact | Native::Rebuilt | Native::None, Some(files)) => {
+            format!("You remember this conversation, but {files}. {SAY_SO}")
+        }
+        (Native::Intact | Native::Rebuilt | Native::None, None) => return agent,
+    };
     let system_prompt = match &agent.system_prompt {
-        Some(said) => format!("{said}\n\n{FORGOTTEN}"),
-        None => FORGOTTEN.to_owned(),
+        Some(said) => format!("{said}\n\n{told}"),
+        None => told,
     };
     Agent { system_prompt: Some(system_prompt), ..agent }
 }
 
+/// A sandbox that is up already, or what it takes to start it.
+pub(super) enum Begun {
+    Up(Found),
+    ToStart(Box<Agent>),
+}
+
 impl Inner {
-    /// Starts a sandbox, or finds it already up, and connects to it.
-    pub(super) async fn start(
+    /// Begins a start: nothing of an earlier sandbox runs, and one that waits is taken, if there is one.
+    pub(super) async fn begin_start(
         self: &Arc<Self>,
         sandbox: SandboxRef,
         start: Start<'_>,
-        reporter: Reporter,
-    ) -> Result<Found, Failure> {
+        reporter: &Reporter,
+    ) -> Result<Begun, Failure> {
         let agent = self.options.describe.describe(start.record).await?;
         self.clear_before(sandbox).await.map_err(start_failed)?;
-        if let Some(found) = self.start_warm(sandbox, start, &agent, &reporter).await? {
-            return Ok(found);
+        if let Some(found) = self.start_warm(sandbox, start, &agent, reporter).await? {
+            came::note_told(&self.files, sandbox).map_err(start_failed)?;
+            return Ok(Begun::Up(found));
         }
-        let (mut found, user) = self.prepare(sandbox, start, agent.seed.clone()).await?;
-        if found.native == Native::Lost
-            && agent.runtime == RETOLD
-            && self.files.life(sandbox).map_err(start_failed)? == Life::Unborn
-            && let Some(turns) = self.retell(sandbox, start, user).await?
-        {
-            (found.native, found.turns) = (Native::Rebuilt, turns);
-        }
+        Ok(Begun::ToStart(Box::new(agent)))
+    }
+
+    /// Starts a sandbox over files that are ready, or finds it already up, and connects to it.
+    pub(super) async fn come_up(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+        start: Start<'_>,
+        agent: Agent,
+        (found, user): (Found, Option<u32>),
+        reporter: Reporter,
+    ) -> Result<Found, Failure> {
         self.launch(sandbox, user, agent.resources.clone()).await?;
         let connection = self.first_connection(sandbox).await?;
         let configured = connection.welcome.configured;
         self.pump(sandbox, connection, SpoolPosition::ZERO, reporter).map_err(start_failed)?;
         if !configured {
-            let agent = if found.native == Native::Lost { forgetful(agent) } else { agent };
+            let agent = told_of_losses(agent, &found, start.turns);
             let config = Box::new(self.config(sandbox.session, agent)?);
             let asked = self.ask(sandbox, Ask::Configure(config), ANSWER_TIMEOUT).await;
             done("configure a sandbox", asked.map_err(start_failed)?).map_err(start_failed)?;
@@ -90,28 +121,58 @@ impl Inner {
         if found.snapshot.is_some() {
             mend::note_told(&self.files, sandbox).map_err(start_failed)?;
         }
+        came::note_told(&self.files, sandbox).map_err(start_failed)?;
         Ok(found)
     }
 
-    /// Sees to it that there is a workspace, and looks at what is there.
+    /// Sees to it that there is a workspace and the agent's record of the conversation, and looks at what is there.
+    pub(super) async fn make_ready(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+        start: Start<'_>,
+        agent: &Agent,
+    ) -> Result<(Found, Option<u32>), Failure> {
+        let Prepared { mut found, user, lost } =
+            self.prepare(sandbox, start, agent.seed.clone()).await?;
+        for id in lost {
+            start.past.lost(id).await;
+        }
+        if found.native == Native::Lost
+            && agent.runtime == RETOLD
+            && self.files.life(sandbox).map_err(start_failed)? == Life::Unborn
+            && let Some(turns) = self.retell(sandbox, start, user).await?
+        {
+            (found.native, found.turns) = (Native::Rebuilt, turns);
+        }
+        Ok((found, user))
+    }
+
     async fn prepare(
         self: &Arc<Self>,
         sandbox: SandboxRef,
         start: Start<'_>,
         seed: Option<PathBuf>,
-    ) -> Result<(Found, Option<u32>), Failure> {
+    ) -> Result<Prepared, Failure> {
         let host = Arc::clone(self);
-        let (transcript, completed_runs) = (start.transcript.cloned(), start.completed_runs);
+        let Start { completed_runs, turns, if_lost, .. } = start;
+        let transcript = start.transcript.cloned();
         let (tenant, snapshot) = (start.record.tenant.clone(), start.snapshot.cloned());
         let proven = start.proven.cloned();
+        let kept = match snapshot {
+            Some(_) if !self.files.are_in_place(sandbox.session).map_err(start_failed)? => {
+                start.past.snapshots().await.map_err(start_failed)?
+            }
+            Some(_) | None => Vec::new(),
+        };
         self.captures.let_read(sandbox.session).await;
         // It may write as many files as the agent has made.
         let prepared = tokio::task::spawn_blocking(move || {
             let (archive, tenant) = (&host.archive, &tenant);
-            let proven = proven.as_ref();
+            let (proven, kept) = (proven.as_ref(), &kept[..]);
+            let saved = snapshot.as_ref();
             let saved =
-                snapshot.as_ref().map(|snapshot| Saved { archive, tenant, snapshot, proven });
-            let known = Known { transcript: transcript.as_ref(), completed_runs, saved };
+                saved.map(|snapshot| Saved { archive, tenant, snapshot, proven, kept, if_lost });
+            let known = Known { transcript: transcript.as_ref(), completed_runs, turns, saved };
             let whose = (host.users(), host.disk(), &*host.options.boot_id);
             workspace::prepare(&host.files, sandbox, seed.as_deref(), known, whose)
         });

@@ -158,8 +158,7 @@ impl Saved<'_> {
         let owner = user.map(|user| (user, user));
         let mend = |effect| archive.mend(tenant, proven.captured.id, &places, owner, effect);
         let wrong = mend(Effect::Report)?;
-        let id = proven.captured.id;
-        let from = FromSnapshot { id, seq: proven.seq, unverified: wrong.unverified };
+        let from = FromSnapshot { unverified: wrong.unverified, ..FromSnapshot::of(proven) };
         let begun = Note::read(&path).map_err(Unmended::Note)?;
         let begun = begun.filter(|note| note.boot == boot && note.told.is_none());
         let was_repaired = begun.as_ref().is_some_and(|begun| begun.is_repaired);

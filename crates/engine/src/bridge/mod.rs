@@ -7,6 +7,8 @@
 
 mod away;
 mod bridges;
+mod bring_back;
+mod came;
 mod connection;
 mod disk;
 mod enclosure;
@@ -28,6 +30,7 @@ mod quota;
 mod rebuild;
 mod remains;
 mod report;
+mod reserve;
 mod retell;
 mod state;
 mod still;

@@ -4,7 +4,7 @@
 //! second at the most. One that is paused stands still anyway. Where there is none, nothing moves; if one is started
 //! meanwhile, its start waits as long as a freeze would take.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,8 +37,9 @@ pub(super) struct Captures {
     places: Semaphore,
     /// Taken by the capture of a session: there is one at a time.
     turns: [Semaphore; 64],
-    /// Sessions whose files are being read though nothing runs that could be held.
-    reading: Arc<Signal<BTreeSet<SessionId>>>,
+    /// Sessions whose files are being read though nothing runs that could be held, and whether somebody would not wait
+    /// for that.
+    reading: Arc<Signal<BTreeMap<SessionId, Overtaken>>>,
 }
 
 impl Default for Captures {
@@ -104,8 +105,13 @@ impl Captures {
     /// Waits until the files of a session are not being read; but not for long.
     pub(super) async fn let_read(&self, session: SessionId) {
         let mut watched = self.reading.watch();
-        let read = watched.wait_for(|reading| !reading.contains(&session));
-        let _read_or_late = timeout(PATIENCE, read).await;
+        let read = watched.wait_for(|reading| !reading.contains_key(&session));
+        if timeout(PATIENCE, read).await.is_err() {
+            // From now on they may change while they are read.
+            self.reading.change(|reading| {
+                reading.entry(session).and_modify(|overtaken| *overtaken = Overtaken::Yes);
+            });
+        }
     }
 }
 
@@ -115,15 +121,32 @@ struct Admitted<'a> {
     _place: SemaphorePermit<'a>,
 }
 
+/// Whether a session was started while its files were being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Overtaken {
+    No,
+    Yes,
+}
+
 /// Says that the files of a session are being read, until it is dropped.
-struct Reading(Arc<Signal<BTreeSet<SessionId>>>, SessionId);
+struct Reading(Arc<Signal<BTreeMap<SessionId, Overtaken>>>, SessionId);
 
 impl Reading {
     fn begin(captures: &Captures, session: SessionId) -> Self {
         captures.reading.change(|reading| {
-            reading.insert(session);
+            reading.insert(session, Overtaken::No);
         });
         Self(Arc::clone(&captures.reading), session)
+    }
+
+    /// What is true of a capture that may have been overtaken.
+    fn admit(&self, captured: Captured) -> Captured {
+        match self.0.get().get(&self.1) {
+            Some(Overtaken::Yes) => {
+                Captured { unfrozen: captured.unfrozen.max(captured.files), ..captured }
+            }
+            Some(Overtaken::No) | None => captured,
+        }
     }
 }
 
@@ -206,8 +229,11 @@ impl Inner {
             } else {
                 host.archive.capture_unproven(whose, &places, unless_like)
             };
-            drop(reading);
-            captured
+            let admit = |(captured, took)| match &reading {
+                Some(reading) => (reading.admit(captured), took),
+                None => (captured, took),
+            };
+            captured.map(|captured| captured.map(admit))
         });
         let captured = captured.await.map_err(|error| failed(PERSIST, error))?;
         let captured = captured.map_err(|error| failed(PERSIST, error))?;
@@ -256,6 +282,23 @@ mod test {
     use ash_core::time::Timestamp;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_capture_that_a_start_would_not_wait_for_says_so() {
+        let captures = Captures::default();
+        let session = SessionId::from_parts(Timestamp::from_millis(1), [1; 10]);
+        let id = "01890a5d-ac96-774b-bcce-b302099a8058".parse().unwrap();
+        let (files, bytes, new_bytes, unfrozen, unstable) = (7, 70, 7, 2, 0);
+        let captured =
+            Captured { id, files, bytes, new_bytes, unfrozen, unstable, unproven: false };
+        let reading = Reading::begin(&captures, session);
+        assert_eq!(reading.admit(captured), captured);
+        captures.let_read(session).await;
+        assert_eq!(reading.admit(captured), Captured { unfrozen: 7, ..captured });
+        drop(reading);
+        captures.let_read(session).await;
+        assert_eq!(Reading::begin(&captures, session).admit(captured), captured);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_prompt_does_not_wait_for_captures_of_others() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::snapshot::PutBackOutcome;
 
+use super::came;
 use super::files::Life;
 use super::inner::Inner;
 use super::word::failed;
@@ -35,7 +36,7 @@ impl Inner {
             }
             host.files.make_room(session)?;
             match host.archive.put_back(&tenant, snapshot, &host.files.places(session)) {
-                Ok(()) => Ok(PutBackOutcome::Done),
+                Ok(()) => came::forget(&host.files, session).map(|()| PutBackOutcome::Done),
                 Err(error) if error.is_lost() => {
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(error, session.id = %session, "snapshot {snapshot} is lost");

@@ -58,9 +58,10 @@ pub(super) fn find(
     known: Known<'_>,
     user: Option<u32>,
 ) -> io::Result<(Native, u32)> {
-    let Known { transcript, completed_runs, saved } = known;
+    let Known { transcript, saved, .. } = known;
+    let said = (known.completed_runs, known.turns);
     let home = files.home(sandbox.session);
-    let (native, turns) = verify(&home, transcript, completed_runs);
+    let (native, turns) = verify(&home, transcript, said);
     let note = Note::read(&files.beside(sandbox.session, NOTE))?;
     let note = note.filter(|note| note.of.as_ref() == transcript);
     match (native, note) {
@@ -68,7 +69,7 @@ pub(super) fn find(
             return Ok((Native::Rebuilt, turns));
         }
         (Native::Lost, Some(note)) => {
-            if let (Native::Intact, turns) = verify(&home, Some(&note.record), completed_runs) {
+            if let (Native::Intact, turns) = verify(&home, Some(&note.record), said) {
                 return Ok((Native::Rebuilt, turns));
             }
         }
@@ -83,7 +84,7 @@ pub(super) fn find(
             if snapshot.transcript.as_ref() == Some(proof)
                 && saved.bring_back_record(files, sandbox, (snapshot, proof), user)?
             {
-                let (_, turns) = verify(&home, Some(proof), completed_runs);
+                let (_, turns) = verify(&home, Some(proof), said);
                 return Ok((Native::Rebuilt, turns));
             }
         }
@@ -148,7 +149,7 @@ impl Inner {
             let entries = start.past.entries_after(after).await.map_err(start_failed)?;
             let Some(last) = entries.last() else { break };
             after = last.seq;
-            entries.into_iter().for_each(|entry| retelling.take(entry.entry));
+            entries.into_iter().for_each(|entry| retelling.take(entry));
             let lines = retelling.lines();
             record = blocking(move || record.write(&lines).map(|()| record)).await?;
             if record.bytes > MAX_BYTES {

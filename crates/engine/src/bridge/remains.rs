@@ -10,9 +10,15 @@ use ash_core::id::SessionId;
 use super::files::Files;
 
 impl Files {
-    /// Where things are for a moment, and what is on its way out. Nothing in it is anybody's.
+    /// Where things are for a moment, and what is on its way out: a place of this life's own.
     pub(super) fn scratch(&self) -> PathBuf {
-        self.data().join("tmp")
+        self.data().join("tmp").join(self.own())
+    }
+
+    /// What earlier lives have left there.
+    pub(super) fn left_in_scratch(&self) -> Vec<PathBuf> {
+        let all = fs::read_dir(self.data().join("tmp")).into_iter().flatten().flatten();
+        all.filter(|entry| entry.file_name() != *self.own()).map(|entry| entry.path()).collect()
     }
 
     /// Takes a session's directories out of their place, in one step; nothing, if there are none. Says where they

@@ -2,14 +2,16 @@
 //!
 //! The log holds the prompts, the agent's whole messages, and the results of its tools, cut where they were long. So
 //! what is told is what was said; a result that the log does not hold is said to be unknown, because no model takes
-//! a call without one. Turns that were rewound are not told.
+//! a call without one. Turns that were rewound are not told; nor is the rest of one that was rewound into.
 
 use std::collections::BTreeMap;
 
 use ash_core::entry::Entry;
 use ash_core::id::RunId;
 use ash_core::lineage::Lineage;
+use ash_core::number::Seq;
 use ash_core::run::{Completion, Outcome};
+use ash_core::session::LogEntry;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -40,6 +42,8 @@ pub(super) struct Retelling {
 /// A turn that is being told.
 struct Telling {
     run: RunId,
+    /// The last entry that is told.
+    through: Option<Seq>,
     /// Calls of the last message that have no result yet, in order.
     calls: Vec<String>,
     results: BTreeMap<String, Value>,
@@ -99,7 +103,8 @@ impl Retelling {
     }
 
     /// Takes the next entry of the log.
-    pub(super) fn take(&mut self, entry: Entry) {
+    pub(super) fn take(&mut self, logged: LogEntry) {
+        let LogEntry { seq, entry, .. } = logged;
         match entry {
             Entry::Prompt { run, content } => {
                 self.prompts.insert(run, content.get().to_owned());
@@ -109,11 +114,12 @@ impl Retelling {
                 self.telling = None;
                 let prompt = self.prompts.remove(&run);
                 if self.lineage.contains(turn) {
-                    self.begin(run, &prompt.unwrap_or_default());
+                    let through = self.lineage.through(turn);
+                    self.begin(run, through, &prompt.unwrap_or_default());
                 }
             }
-            Entry::Message { run, body } if self.tells(run) => self.message(body.get()),
-            Entry::Output { run, name, body } if self.tells(run) => match name.as_str() {
+            Entry::Message { run, body } if self.tells(run, seq) => self.message(body.get()),
+            Entry::Output { run, name, body } if self.tells(run, seq) => match name.as_str() {
                 TOOL_RESULT => self.result(body.get()),
                 WORKING_MEMORY => {
                     let memory = one_line(body.get());
@@ -123,7 +129,7 @@ impl Retelling {
             },
             Entry::RunEnded { run, outcome, .. } => {
                 self.prompts.remove(&run);
-                if self.tells(run) {
+                if self.tells(run, seq) {
                     self.finish(run, &outcome);
                 }
             }
@@ -152,11 +158,12 @@ impl Retelling {
         }
     }
 
-    fn tells(&self, run: RunId) -> bool {
-        self.telling.as_ref().is_some_and(|telling| telling.run == run)
+    fn tells(&self, run: RunId, seq: Seq) -> bool {
+        let is_told = |telling: &Telling| telling.through.is_none_or(|through| seq <= through);
+        self.telling.as_ref().is_some_and(|telling| telling.run == run && is_told(telling))
     }
 
-    fn begin(&mut self, run: RunId, prompt: &str) {
+    fn begin(&mut self, run: RunId, through: Option<Seq>, prompt: &str) {
         let mut blocks = blocks_of(prompt).unwrap_or_else(|| vec![text(UNREADABLE)]);
         match self.previous.take() {
             // Two prompts never run together.
@@ -168,7 +175,7 @@ impl Retelling {
             None => {}
         }
         self.turn += 1;
-        self.telling = Some(Telling { run, calls: Vec::new(), results: BTreeMap::new() });
+        self.telling = Some(Telling { run, through, calls: Vec::new(), results: BTreeMap::new() });
         self.say(run, "user", &blocks);
         self.previous = Some("[The previous turn was cut off before it finished.]");
     }
@@ -313,159 +320,4 @@ fn one_line(json: &str) -> String {
 }
 
 #[cfg(test)]
-mod test {
-    use ash_core::failure::{Failure, FailureCode};
-    use ash_core::json::Json;
-    use ash_core::number::Turn;
-    use ash_core::run::Usage;
-    use ash_core::time::Timestamp;
-
-    use super::*;
-
-    fn run(number: u32) -> RunId {
-        let mut random = [0; 10];
-        random[..4].copy_from_slice(&number.to_be_bytes());
-        RunId::from_parts(Timestamp::from_millis(1), random)
-    }
-
-    fn json(text: &str) -> Json {
-        Json::parse(text.to_owned()).unwrap()
-    }
-
-    /// A turn: its prompt, what the agent said and its tools answered, and how it ended.
-    fn turn(number: u32, prompt: &str, said: &[(&str, &str)], end: Option<Outcome>) -> Vec<Entry> {
-        let run = run(number);
-        let mut entries = vec![
-            Entry::Prompt { run, content: json(prompt) },
-            Entry::RunStarted { run, turn: Turn::new(number), parent_turn: Turn::new(number - 1) },
-        ];
-        entries.extend(said.iter().map(|&(name, body)| match name {
-            "message" => Entry::Message { run, body: json(body) },
-            name => Entry::Output { run, name: name.to_owned(), body: json(body) },
-        }));
-        entries.extend(end.map(|outcome| Entry::RunEnded {
-            run,
-            outcome,
-            usage: Usage::default(),
-        }));
-        entries
-    }
-
-    fn told(lineage: Lineage, entries: Vec<Entry>) -> (Vec<Value>, u32) {
-        let mut retelling = Retelling::of(lineage);
-        entries.into_iter().for_each(|entry| retelling.take(entry));
-        let mut lines = retelling.lines();
-        let (rest, turns) = retelling.end();
-        lines.extend(rest);
-        let lines = String::from_utf8(lines).unwrap();
-        (lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), turns)
-    }
-
-    fn lineage(turns: u32) -> Lineage {
-        let mut lineage = Lineage::default();
-        for _ in 0..turns {
-            lineage.begin();
-        }
-        lineage
-    }
-
-    const DONE: Option<Outcome> = Some(Outcome::Completed(Completion::EndTurn));
-
-    fn roles(lines: &[Value]) -> Vec<&str> {
-        lines.iter().filter_map(|line| line["message"]["role"].as_str()).collect()
-    }
-
-    #[test]
-    fn what_was_said_is_told_with_calls_and_their_results() {
-        let call = r#"{"type":"assistant","message":{"role":"assistant","content":[
-            {"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"bash","input":{"n":1e300}},
-            {"type":"tool_use","id":"b","name":"bash","input":{}}]}}"#;
-        let said = [
-            ("message", call),
-            (
-                "tool_result",
-                r#"{"tool_use_id":"x","is_error":false,"content":[],"delegation":"a"}"#,
-            ),
-            (
-                "tool_result",
-                r#"{"tool_use_id":"a","is_error":false,"content":[{"type":"text","text":"42"}]}"#,
-            ),
-            ("working_memory", r#"{"scope":"main","plan":"go on"}"#),
-            (
-                "message",
-                r#"{"message":{"role":"assistant","content":[{"type":"text","text":"Done."}]}}"#,
-            ),
-        ];
-        let (lines, turns) =
-            told(lineage(1), turn(1, r#"{"content":"Hi","model":"m"}"#, &said, DONE));
-        assert_eq!((turns, roles(&lines)), (1, vec!["user", "assistant", "user", "assistant"]));
-        assert_eq!(lines[0]["message"]["content"][0]["text"], "Hi");
-        let results =
-            lines.iter().find(|line| line["message"]["content"][0]["type"] == TOOL_RESULT);
-        let results = &results.unwrap()["message"]["content"];
-        assert_eq!(results[0]["content"][0]["text"], "42");
-        assert_eq!(
-            (&results[1]["tool_use_id"], &results[1]["is_error"]),
-            (&json!("b"), &json!(true))
-        );
-        assert_eq!(results.as_array().unwrap().len(), 2);
-        assert!(lines.iter().any(|line| line["memory"]["plan"] == "go on"));
-        assert_eq!(lines.last().unwrap()["how"], "end_turn");
-    }
-
-    #[test]
-    fn a_turn_that_was_cut_is_told_and_two_prompts_never_run_together() {
-        let cut = || Outcome::Interrupted(Failure::new(FailureCode::SandboxDied, "it died"));
-        let call = r#"{"message":{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"b","input":{}}]}}"#;
-        let mut entries = turn(1, r#""one""#, &[], Some(cut()));
-        entries.extend(turn(2, r#""two""#, &[("message", call)], Some(cut())));
-        entries.extend(turn(3, r#"[{"type":"text","text":"three"}]"#, &[], None));
-        let (lines, turns) = told(lineage(3), entries);
-        assert_eq!(turns, 3);
-        let expected = ["user", "assistant", "user", "assistant", "user", "assistant", "user"];
-        assert_eq!(roles(&lines), expected);
-        assert!(lines.iter().all(|line| line["turn_end"].is_null()));
-    }
-
-    #[test]
-    fn turns_that_were_rewound_are_not_told_and_the_others_are_counted_in_order() {
-        let mut branched = lineage(3);
-        assert!(branched.rewind(Turn::new(1)));
-        branched.begin();
-        let answer = r#"{"message":{"role":"assistant","content":[{"type":"text","text":"ok"}]}}"#;
-        let entries = (1..=4).flat_map(|number| {
-            turn(number, &format!(r#""prompt {number}""#), &[("message", answer)], DONE)
-        });
-        let (lines, turns) = told(branched, entries.collect());
-        assert_eq!(turns, 2);
-        let prompts: Vec<_> =
-            lines.iter().filter(|line| line["message"]["role"] == "user").collect();
-        let said =
-            |line: &Value| line["message"]["content"][0]["text"].as_str().unwrap().to_owned();
-        assert_eq!(
-            prompts.iter().map(|line| said(line)).collect::<Vec<_>>(),
-            ["prompt 1", "prompt 4"]
-        );
-        assert_eq!(prompts[1]["turn"], 2);
-    }
-
-    #[test]
-    fn what_no_model_takes_is_told_otherwise() {
-        for prompt in ["7", r#""  ""#, r#"[{"type":"tool_result","tool_use_id":"x"}]"#, "{}"] {
-            let (lines, _) = told(lineage(1), turn(1, prompt, &[], None));
-            assert_eq!(lines[0]["message"]["content"][0]["text"], UNREADABLE, "{prompt}");
-        }
-        let error = ToolResult {
-            tool_use_id: "a".to_owned(),
-            is_error: true,
-            content: vec![json!({ "type": "image" }), json!({ "type": "text", "text": " " })],
-            delegation: None,
-        };
-        assert_eq!(
-            error.block()["content"],
-            json!([{ "type": "text", "text": "(nothing was said)" }])
-        );
-        let entries = turn(1, "\"a\"", &[("message", "[]"), ("tool_result", "7")], DONE);
-        assert_eq!(roles(&told(lineage(1), entries).0), ["user"]);
-    }
-}
+mod test;

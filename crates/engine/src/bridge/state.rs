@@ -24,8 +24,8 @@ pub(super) struct State {
     pub(super) isolation: BTreeMap<SandboxRef, Isolation>,
     /// Those that are frozen, or about to be, because somebody wants it.
     pub(super) frozen: BTreeSet<SandboxRef>,
-    /// Those that stand still for a moment while their files are counted or captured, and for how many.
-    pub(super) held: BTreeMap<SandboxRef, u32>,
+    /// Those that stand still for a moment while their files are counted or captured.
+    pub(super) held: BTreeMap<SandboxRef, Held>,
     /// Why those were ended that we ended.
     pub(super) reasons: BTreeMap<SandboxRef, Death>,
     /// Of each session, the incarnations that must not be started any more.
@@ -37,6 +37,14 @@ impl State {
     pub(super) fn is_connected(&self, sandbox: SandboxRef) -> bool {
         self.links.contains_key(&sandbox)
     }
+}
+
+/// A sandbox that stands still for a moment.
+pub(super) struct Held {
+    /// For how many.
+    pub(super) by: u32,
+    /// It stood still before, and nobody has wanted it to go on since: an earlier server has paused it.
+    pub(super) stays: bool,
 }
 
 /// A bridge that this process started.

@@ -1,7 +1,8 @@
 //! A sandbox that stands still for a moment, because its files are counted or captured.
 //!
 //! Several may want that at once, and somebody may want it frozen for longer. It goes on when the last of them
-//! has had enough. If the server dies meanwhile, a process beside it thaws the sandbox ([`Guard`](super::guard::Guard)); where
+//! has had enough; but not if it stood still before the first of them came. One that is paused stays so, also if a
+//! server paused it that is gone. If the server dies meanwhile, a process beside it thaws the sandbox ([`Guard`](super::guard::Guard)); where
 //! there are no cgroups, whoever attaches to it next.
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use ash_sandbox::Cgroup;
 
 use super::inner::Inner;
 use super::process::Process;
+use super::state::Held;
 use super::tree;
 use super::word::failed;
 use crate::host::{HostError, SandboxRef};
@@ -29,6 +31,14 @@ enum Freezer {
 }
 
 impl Freezer {
+    /// Whether somebody had it stand still already.
+    fn stands_still(&self) -> bool {
+        match self {
+            Self::Cgroup(cgroup) => cgroup.is_to_be_frozen().unwrap_or(false),
+            Self::Signals(bridge) => tree::is_stopped(*bridge),
+        }
+    }
+
     fn freeze(&self) -> std::io::Result<()> {
         match self {
             Self::Cgroup(cgroup) => cgroup.freeze(),
@@ -76,10 +86,15 @@ impl Still {
 
     fn with(host: &Arc<Inner>, sandbox: SandboxRef, freezer: Freezer) -> Result<Self, HostError> {
         let mut state = host.state();
-        *state.held.entry(sandbox).or_default() += 1;
+        let is_paused = state.frozen.contains(&sandbox);
+        let held = state
+            .held
+            .entry(sandbox)
+            .or_insert_with(|| Held { by: 0, stays: is_paused || freezer.stands_still() });
+        held.by += 1;
         // One that is paused stays so, whoever dies.
         if let Freezer::Cgroup(cgroup) = &freezer
-            && !state.frozen.contains(&sandbox)
+            && !held.stays
         {
             host.guard.hold(cgroup);
         }
@@ -94,21 +109,15 @@ impl Still {
 impl Drop for Still {
     fn drop(&mut self) {
         let mut state = self.host.state();
-        let is_last = match state.held.get_mut(&self.sandbox) {
-            Some(others) if *others > 1 => {
-                *others -= 1;
-                false
-            }
-            Some(_) | None => {
-                state.held.remove(&self.sandbox);
-                true
-            }
-        };
-        if !is_last {
+        if let Some(held) = state.held.get_mut(&self.sandbox)
+            && held.by > 1
+        {
+            held.by -= 1;
             return;
         }
+        let stays = state.held.remove(&self.sandbox).is_some_and(|held| held.stays);
         // The lock is held, so that nobody begins to freeze it in between.
-        let is_paused = state.frozen.contains(&self.sandbox);
+        let is_paused = stays || state.frozen.contains(&self.sandbox);
         let thawed = if is_paused { Ok(()) } else { self.freezer.thaw() };
         if let Freezer::Cgroup(cgroup) = &self.freezer {
             self.host.guard.free(cgroup);

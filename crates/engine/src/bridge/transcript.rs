@@ -25,16 +25,19 @@ const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Holds the record against its proof: what became of it, and how many turns it holds, as it says itself. A turn
-/// that was cut after the proof was written has made the record longer, not another one. One that was cut
-/// before there was any proof has left a record too, which the agent goes on with; nobody can say that it is what
-/// it was.
+/// that was cut after the proof was written has made the record longer, not another one. One that was cut before there
+/// was any proof has left a record too: if that tells of it, there is nothing that it should be and is not.
 pub(super) fn verify(
     home: &Path,
     transcript: Option<&Transcript>,
-    completed_runs: u32,
+    (completed_runs, turns_in_log): (u32, u32),
 ) -> (Native, u32) {
     match transcript {
-        None if completed_runs == 0 => (Native::None, 0),
+        None if turns_in_log == 0 => (Native::None, 0),
+        None if completed_runs == 0 => match turns_after(home, 0) {
+            Ok(turns) if turns > 0 => (Native::Intact, turns),
+            Ok(_) | Err(_) => (Native::Lost, 0),
+        },
         None => (Native::Lost, 0),
         Some(proof) => match digest(home, proof.bytes) {
             Ok(Some(digest)) if digest.to_hex().as_str() == proof.blake3 => {
@@ -153,9 +156,10 @@ mod test {
         let verdict = |proof: Option<&Transcript>, runs| verify(home.path(), proof, runs);
         let proven = proof("one\ntwo\n", 2);
 
-        assert_eq!(verdict(None, 0), (Native::None, 0), "there was no turn");
-        assert_eq!(verdict(None, 1), (Native::Lost, 0), "a turn left no proof");
-        assert_eq!(verdict(Some(&proven), 2), (Native::Lost, 0), "it is missing");
+        assert_eq!(verdict(None, (0, 0)), (Native::None, 0), "there was no turn");
+        assert_eq!(verdict(None, (0, 1)), (Native::Lost, 0), "a turn was cut, and left nothing");
+        assert_eq!(verdict(None, (1, 1)), (Native::Lost, 0), "a turn left no proof");
+        assert_eq!(verdict(Some(&proven), (2, 2)), (Native::Lost, 0), "it is missing");
         for (content, native) in [
             ("one\ntwo\n", Native::Intact),
             ("one\ntwo\nthr", Native::Intact),
@@ -164,7 +168,7 @@ mod test {
             ("", Native::Lost),
         ] {
             fs::write(&record, content).unwrap();
-            assert_eq!(verdict(Some(&proven), 2).0, native, "{content:?}");
+            assert_eq!(verdict(Some(&proven), (2, 2)).0, native, "{content:?}");
         }
     }
 
@@ -175,20 +179,21 @@ mod test {
         let record = home.path().join(".ash/conversation.jsonl");
         let line =
             |turn: u32| format!("{{\"v\":1,\"run\":\"r\",\"turn\":{turn},\"message\":{{}}}}\n");
-        // The first turn was cut, and left no proof: whatever it says, nothing is known of it.
-        for content in [line(1) + "{\"v\":1,\"tur", line(u32::MAX)] {
+        // The first turn was cut, and left no proof: what there is of it is what the agent goes on with.
+        for (content, turns) in [(line(1) + "{\"v\":1,\"tur", 1), (line(u32::MAX), u32::MAX)] {
             fs::write(&record, content).unwrap();
-            assert_eq!(verify(home.path(), None, 0), (Native::None, 0));
+            assert_eq!(verify(home.path(), None, (0, 1)), (Native::Intact, turns));
+            assert_eq!(verify(home.path(), None, (0, 0)), (Native::None, 0), "there was none");
         }
         // The third was cut after two that left one.
         let proven = line(1) + &line(2);
         fs::write(&record, proven.clone() + &line(3) + "nonsense\n{\"turn\":-4}\n").unwrap();
-        assert_eq!(verify(home.path(), Some(&proof(&proven, 2)), 2), (Native::Intact, 3));
+        assert_eq!(verify(home.path(), Some(&proof(&proven, 2)), (2, 3)), (Native::Intact, 3));
         // Nothing in it is a turn; and it has no end.
         fs::write(&record, "nonsense\n").unwrap();
-        assert_eq!(verify(home.path(), None, 0), (Native::None, 0));
+        assert_eq!(verify(home.path(), None, (0, 1)), (Native::Lost, 0));
         File::create(&record).unwrap().set_len(1 << 40).unwrap();
-        assert_eq!(verify(home.path(), None, 0), (Native::None, 0));
+        assert_eq!(verify(home.path(), None, (0, 1)), (Native::Lost, 0));
     }
 
     #[test]
@@ -197,15 +202,15 @@ mod test {
         fs::create_dir(home.path().join(".ash")).unwrap();
         let record = home.path().join(".ash/conversation.jsonl");
         std::os::unix::fs::symlink("/dev/zero", &record).unwrap();
-        assert_eq!(verify(home.path(), Some(&proof("x", 1)), 1), (Native::Lost, 0));
+        assert_eq!(verify(home.path(), Some(&proof("x", 1)), (1, 1)), (Native::Lost, 0));
         fs::remove_file(&record).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &record, rustix::fs::FileType::Fifo, 0o600.into(), 0)
             .unwrap();
-        assert_eq!(verify(home.path(), Some(&proof("x", 1)), 1), (Native::Lost, 0));
+        assert_eq!(verify(home.path(), Some(&proof("x", 1)), (1, 1)), (Native::Lost, 0));
         fs::remove_file(&record).unwrap();
         File::create(&record).unwrap().set_len(1 << 40).unwrap();
         let endless = Transcript { bytes: 1 << 40, ..proof("", 1) };
-        assert_eq!(verify(home.path(), Some(&endless), 1), (Native::Lost, 0));
+        assert_eq!(verify(home.path(), Some(&endless), (1, 1)), (Native::Lost, 0));
     }
 
     #[test]
@@ -216,12 +221,12 @@ mod test {
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("conversation.jsonl"), "said").unwrap();
         std::os::unix::fs::symlink(&outside, home.join(".ash")).unwrap();
-        assert_eq!(verify(&home, Some(&proof("said", 1)), 1), (Native::Lost, 0));
+        assert_eq!(verify(&home, Some(&proof("said", 1)), (1, 1)), (Native::Lost, 0));
         set_aside(&home, Incarnation::new(3)).unwrap();
         assert!(outside.join("conversation.jsonl").exists());
         fs::remove_file(home.join(".ash")).unwrap();
         fs::rename(&outside, home.join(".ash")).unwrap();
-        assert_eq!(verify(&home, Some(&proof("said", 1)), 1), (Native::Intact, 1));
+        assert_eq!(verify(&home, Some(&proof("said", 1)), (1, 1)), (Native::Intact, 1));
         set_aside(&home, Incarnation::new(3)).unwrap();
         assert!(home.join(".ash/conversation.lost-3.jsonl").exists());
         set_aside(&home, Incarnation::new(4)).unwrap();

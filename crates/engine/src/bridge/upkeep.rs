@@ -33,6 +33,7 @@ pub(super) async fn clear_up(host: Weak<Inner>) {
     let _done = tokio::task::spawn_blocking(move || {
         host.remove_leftovers();
         host.empty_scratch();
+        host.remove_cut_restores();
     })
     .await;
     if let Some(pool) = pool

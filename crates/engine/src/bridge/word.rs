@@ -7,6 +7,7 @@ use ash_core::failure::{Death, Failure, FailureCode};
 use ash_protocol::{Answer, Ask, EXIT_NO_ROOM, Frame, MAX_FRAME_BYTES};
 
 use crate::archive::ArchiveError;
+use crate::cloud::CloudError;
 use crate::host::HostError;
 
 /// What a frame has beside its body, at most.
@@ -62,11 +63,23 @@ pub(super) fn failed(attempted: &'static str, detail: impl ToString) -> HostErro
 /// Why the files of a session could not be made ready.
 pub(super) fn not_prepared(error: ArchiveError) -> Failure {
     match error {
-        ArchiveError::Cloud(error) if error.is_transient() => Failure::new(
+        ArchiveError::Cloud(CloudError::Unavailable(_) | CloudError::Unfit(_)) => Failure::new(
             FailureCode::CloudUnavailable,
             "the cloud, where its files are, does not answer",
         ),
+        ArchiveError::NoCloud => Failure::new(
+            FailureCode::CloudUnavailable,
+            "its files are in the cloud, and this server has none: ASH_SNAPSHOT_URL is not set",
+        ),
+        ArchiveError::DamagedInCloud => Failure::new(
+            FailureCode::SnapshotDamaged,
+            "what is in the cloud of its files is damaged, and so is what was here",
+        ),
+        ArchiveError::NothingLeft => {
+            Failure::new(FailureCode::NoSavedState, "there is nothing left of its files")
+        }
         ArchiveError::Cloud(_)
+        | ArchiveError::Nowhere(_)
         | ArchiveError::Snapshot(_)
         | ArchiveError::Place(_)
         | ArchiveError::Home(_) => start_failed(error),

@@ -3,18 +3,20 @@
 //! A fresh workspace appears whole or not at all: it is made beside its place, synced, and renamed.
 //! So whatever is found there later was there in full, and has been in use.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use ash_core::id::TenantId;
-use ash_core::resume::{Found, FromSnapshot, Source, Transcript, Workspace};
-use ash_core::snapshot::Snapshot;
+use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::resume::{Found, IfLost, Source, Transcript, Workspace};
+use ash_core::snapshot::{Captured, Snapshot};
+use ash_store::StoredSnapshot;
 use rustix::fs::syncfs;
 
+use super::came::{self, How};
 use super::files::{Files, Life};
-use super::mend;
+use super::mend::{self, Mended};
 use super::quota::DiskLimits;
 use super::rebuild;
 use super::users::{Users, give};
@@ -31,6 +33,16 @@ const QUICKLY: u64 = 200;
 /// How many directories are remembered at most to be looked into.
 const MAX_WAITING: usize = 10_000;
 
+/// What a sandbox is started with.
+#[derive(Clone, Debug)]
+pub(super) struct Prepared {
+    pub(super) found: Found,
+    /// Whose it is.
+    pub(super) user: Option<u32>,
+    /// Snapshots that were looked for and are not whole here.
+    pub(super) lost: Vec<SnapshotId>,
+}
+
 /// Sees to it that a sandbox has a workspace, and says what was found and whose it is. Nothing of the session may
 /// run, unless it is the sandbox itself.
 pub(super) fn prepare(
@@ -39,18 +51,21 @@ pub(super) fn prepare(
     seed: Option<&Path>,
     known: Known<'_>,
     (users, disk, boot): (Option<&Users>, Option<&DiskLimits>, &str),
-) -> io::Result<(Found, Option<u32>)> {
+) -> io::Result<Prepared> {
     let saved = known.saved;
     let session = sandbox.session;
     let _one_at_a_time = files.making(session);
-    let was_anything =
-        files.workspace(session).try_exists()? || files.home(session).try_exists()?;
-    let brought_back = match saved {
-        Some(saved) => saved.bring_back(files, sandbox)?,
-        None => None,
+    let was_untouched = files.is_untouched(session)?;
+    let (brought_back, lost) = match saved {
+        Some(saved) if !is_as_left(files, sandbox)? => {
+            saved.bring_back(files, sandbox).map_err(io::Error::other)?
+        }
+        Some(_) | None => (None, Vec::new()),
     };
+    // What was brought back is what was captured, which may be torn itself.
+    let is_torn = brought_back.as_ref().is_some_and(|snapshot| snapshot.captured.unproven);
     // What was just brought back, all of it, needs no second look.
-    if brought_back.is_some() && !was_anything {
+    if brought_back.is_some() && was_untouched && !is_torn {
         mend::note_use(files, session, boot)?;
     }
     files.make_directories(session)?;
@@ -63,18 +78,15 @@ pub(super) fn prepare(
         None => None,
     };
     let is_there = files.workspace(session).try_exists()?;
+    let is_doubted =
+        is_there && !is_alive && (is_torn || !mend::is_believed(files, session, boot)?);
     let mended = match saved {
-        Some(saved) if is_there && !is_alive => {
-            // What was brought back is what was captured, which may be torn itself.
-            let is_torn = brought_back.is_some() && saved.snapshot.captured.unproven;
-            if is_torn || !mend::is_believed(files, session, boot)? {
-                mend::mend(files, session, saved, (boot, user))?
-            } else {
-                mend::told_before(files, sandbox, boot)?
-            }
-        }
+        Some(saved) if is_doubted => mend::mend(files, session, saved, (boot, user))?,
         Some(_) | None => mend::told_before(files, sandbox, boot)?,
     };
+    if is_doubted && mended.is_none() && came::to_tell(files, sandbox)?.is_none() {
+        came::note(files, session, How::Unverified)?;
+    }
     let (native, turns) = rebuild::find(files, sandbox, known, user)?;
     let begin = |new: &Path| {
         if let (Some(user), Some(disk)) = (user, disk)
@@ -88,35 +100,60 @@ pub(super) fn prepare(
     if !is_alive {
         mend::note_use(files, session, boot)?;
     }
-    let workspace = make(files, sandbox, seed, begin)?;
+    make(files, session, seed, begin)?;
     if let Some(user) = user.filter(|_| !is_alive) {
         // The home last: whoever owns it owns the rest.
         give(&files.workspace(session), user)?;
         give(&home, user)?;
     }
-    if workspace == Workspace::Fresh {
-        return Ok((Found { native, turns, ..Found::NOTHING }, user));
-    }
-    let workspace = files.workspace(session);
-    let (count, bytes) = match saved {
-        // Of many, as many as there were when they were captured last: nobody waits for a count.
-        Some(Saved { snapshot: Snapshot { captured, .. }, .. }) => {
-            survey(&workspace, QUICKLY).unwrap_or((captured.files, captured.bytes))
-        }
-        None => survey(&workspace, MAX_COUNTED).unwrap_or((MAX_COUNTED, 0)),
-    };
-    let workspace = match (brought_back, mended) {
-        (Some(_), _) => Workspace::Restored,
-        (None, Some(mended)) if mended.is_repaired => Workspace::Repaired,
-        (None, Some(_) | None) => Workspace::Kept,
-    };
-    let (source, snapshot) = match brought_back {
-        Some((from, source)) => (source, Some(from)),
-        None => (Source::Local, mended.and_then(|mended| mended.from)),
-    };
+    let how = came::to_tell(files, sandbox)?;
+    let captured = saved.filter(|_| is_of_last(how)).map(|saved| saved.snapshot.captured);
+    let (files, bytes) = count(&files.workspace(session), captured);
     let as_found = mended.and_then(|mended| mended.as_found);
-    let found = Found { workspace, source, snapshot, files: count, bytes, native, turns, as_found };
-    Ok((found, user))
+    let found = Found { files, bytes, native, turns, as_found, ..in_words(how, mended, files) };
+    Ok(Prepared { found, user, lost })
+}
+
+/// Whether nothing has to be brought back: everything is where it was, or what is there was made anew because there was
+/// nothing to bring back.
+fn is_as_left(files: &Files, sandbox: SandboxRef) -> io::Result<bool> {
+    let is_fresh = files.workspace(sandbox.session).try_exists()?
+        && came::to_tell(files, sandbox)? == Some(How::Fresh);
+    Ok(is_fresh || files.are_in_place(sandbox.session)?)
+}
+
+/// What became of the files, of which there are so many.
+fn in_words(how: Option<How>, mended: Option<Mended>, files: u64) -> Found {
+    let (workspace, source, snapshot) = match (how, mended) {
+        (Some(How::Fresh), _) => (Workspace::Fresh, Source::Fresh, None),
+        (Some(How::Restored { from, source }), _) => (Workspace::Restored, source, Some(from)),
+        (Some(How::Unverified) | None, Some(Mended { is_repaired: true, from, .. })) => {
+            (Workspace::Repaired, Source::Local, from)
+        }
+        (Some(How::Unverified) | None, mended) => {
+            (Workspace::Kept, Source::Local, mended.and_then(|mended| mended.from))
+        }
+    };
+    let unverified = if how == Some(How::Unverified) { files } else { 0 };
+    Found { workspace, source, snapshot, unverified, ..Found::NOTHING }
+}
+
+/// Whether the last snapshot says how much there is of files that came so.
+fn is_of_last(how: Option<How>) -> bool {
+    match how {
+        Some(How::Fresh) => false,
+        Some(How::Restored { from, .. }) => !from.outdated && from.left_out == 0,
+        Some(How::Unverified) | None => true,
+    }
+}
+
+/// How many files there are, and how large they are together. Of many, as many as were captured: nobody waits for a
+/// count.
+fn count(workspace: &Path, captured: Option<Captured>) -> (u64, u64) {
+    match captured {
+        Some(Captured { files, bytes, .. }) => survey(workspace, QUICKLY).unwrap_or((files, bytes)),
+        None => survey(workspace, MAX_COUNTED).unwrap_or((MAX_COUNTED, 0)),
+    }
 }
 
 /// What is known of a session from before.
@@ -126,6 +163,8 @@ pub(super) struct Known<'a> {
     pub(super) transcript: Option<&'a Transcript>,
     /// How many runs it has completed.
     pub(super) completed_runs: u32,
+    /// How many turns its log has.
+    pub(super) turns: u32,
     /// Its snapshots.
     pub(super) saved: Option<Saved<'a>>,
 }
@@ -139,71 +178,23 @@ pub(super) struct Saved<'a> {
     pub(super) snapshot: &'a Snapshot,
     /// The last one of files that could be relied on.
     pub(super) proven: Option<&'a Snapshot>,
+    /// Those that files may be brought back from, the best first; asked for only if some are not in place.
+    pub(super) kept: &'a [StoredSnapshot],
+    /// What becomes of the session if they cannot be.
+    pub(super) if_lost: IfLost,
 }
 
-impl Saved<'_> {
-    /// Brings back what is not there; says so also if it was done for this very sandbox before. What cannot be
-    /// brought back because it is lost is no reason to stop: the workspace is fresh then, and everybody is told.
-    fn bring_back(
-        &self,
-        files: &Files,
-        sandbox: SandboxRef,
-    ) -> io::Result<Option<(FromSnapshot, Source)>> {
-        let places = files.places(sandbox.session);
-        let mark = files.restored_mark(sandbox);
-        let from =
-            FromSnapshot { id: self.snapshot.captured.id, seq: self.snapshot.seq, unverified: 0 };
-        let is_whole = places.workspace.try_exists()? && places.home.try_exists()?;
-        if is_whole || files.fresh_mark(sandbox).try_exists()? {
-            return match fs::read(&mark) {
-                Ok(said) => Ok(Some((from, source_of(&said)))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error),
-            };
-        }
-        files.make_room(sandbox.session)?;
-        // Before anything is there, so that no crash makes it look like something that was kept.
-        OpenOptions::new().create(true).append(true).mode(0o600).open(&mark)?;
-        match self.archive.bring_back(self.tenant, from.id, &places) {
-            Ok(source) => {
-                if source == Source::Cloud {
-                    fs::write(&mark, FROM_CLOUD)?;
-                }
-                Ok(Some((from, source)))
-            }
-            Err(error) if error.is_lost() => {
-                let session = sandbox.session;
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(error, session.id = %session, "the snapshot of session {session} is lost");
-                fs::remove_file(&mark)?;
-                Ok(None)
-            }
-            Err(error) => Err(io::Error::other(error)),
-        }
-    }
-}
-
-/// What the mark says of files that came from the cloud.
-const FROM_CLOUD: &[u8] = b"cloud";
-
-fn source_of(said: &[u8]) -> Source {
-    if said == FROM_CLOUD { Source::Cloud } else { Source::Local }
-}
-
-/// Makes a workspace, unless there is one. One that was made for this very sandbox is fresh, also
-/// when its start is made again.
+/// Makes a workspace, unless there is one. That it is fresh is written down before it is there, so that no crash makes
+/// it look like one that was kept.
 fn make(
     files: &Files,
-    sandbox: SandboxRef,
+    session: SessionId,
     seed: Option<&Path>,
     begin: impl FnOnce(&Path),
-) -> io::Result<Workspace> {
-    let place = files.workspace(sandbox.session);
-    let mark = files.fresh_mark(sandbox);
+) -> io::Result<()> {
+    let place = files.workspace(session);
     match fs::symlink_metadata(&place) {
-        Ok(found) if found.is_dir() => {
-            return Ok(if mark.try_exists()? { Workspace::Fresh } else { Workspace::Kept });
-        }
+        Ok(found) if found.is_dir() => return Ok(()),
         Ok(_) => return Err(named(&place, io::Error::other("it is no directory"))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(named(&place, error)),
@@ -215,19 +206,11 @@ fn make(
     }
     directory(&new)?;
     begin(&new);
-    mark_fresh(files, sandbox)?;
+    came::note(files, session, How::Fresh)?;
     if let Some(seed) = seed {
         sow(seed, &new)?;
     }
-    fs::rename(&new, &place).map_err(|error| named(&place, error))?;
-    Ok(Workspace::Fresh)
-}
-
-/// Says that a workspace is made for this sandbox. Before there is one, so that no crash makes a fresh one
-/// look like one that was kept.
-pub(super) fn mark_fresh(files: &Files, sandbox: SandboxRef) -> io::Result<()> {
-    let mark = files.fresh_mark(sandbox);
-    OpenOptions::new().create(true).append(true).mode(0o600).open(mark).map(drop)
+    fs::rename(&new, &place).map_err(|error| named(&place, error))
 }
 
 /// Puts a seed into a workspace that is not in use yet.
@@ -317,7 +300,7 @@ mod test {
         transcript: Option<&Transcript>,
     ) -> io::Result<Found> {
         let known = Known { transcript, ..Known::default() };
-        prepare(files, sandbox, seed, known, (None, None, "boot")).map(|(found, _)| found)
+        prepare(files, sandbox, seed, known, (None, None, "boot")).map(|prepared| prepared.found)
     }
 
     fn seed(root: &Path) -> std::path::PathBuf {
@@ -339,7 +322,11 @@ mod test {
         let files = Files::open(&dir.path().join("data")).unwrap();
         let seed = seed(dir.path());
         let found = made(&files, sandbox(1), Some(&seed), None).unwrap();
-        assert_eq!(found, Found::NOTHING);
+        assert_eq!(
+            found,
+            Found { files: 4, bytes: 28, ..Found::NOTHING },
+            "counted when it is there"
+        );
         let place = files.workspace(sandbox(1).session);
         assert_eq!(fs::read_to_string(place.join("link")).unwrap(), "be kind");
         assert_eq!(fs::read_link(place.join("src/dangling")).unwrap(), Path::new("/nowhere"));
@@ -363,7 +350,13 @@ mod test {
         fs::write(place.join("dir/a"), "abc").unwrap();
         symlink("/", place.join("everything")).unwrap();
         files.bury(sandbox(1)).unwrap();
+        // Nobody was told of it: the start failed.
         let found = made(&files, sandbox(2), None, None).unwrap();
+        assert_eq!((found.workspace, found.source), (Workspace::Fresh, Source::Fresh));
+        came::note_told(&files, sandbox(2)).unwrap();
+        let found = made(&files, sandbox(2), None, None).unwrap();
+        assert_eq!(found.workspace, Workspace::Fresh, "however often it is asked");
+        let found = made(&files, sandbox(3), None, None).unwrap();
         assert_eq!((found.workspace, found.source), (Workspace::Kept, Source::Local));
         assert_eq!((found.files, found.bytes, found.native), (2, 4, Native::None));
     }

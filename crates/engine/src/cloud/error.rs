@@ -32,6 +32,9 @@ pub enum CloudError {
         /// Its version.
         version: u32,
     },
+    /// It has more than can be brought back, so it is not brought there.
+    #[error("{0} is too large for the cloud")]
+    TooLarge(String),
     /// Another server has gone on with the session.
     #[error("another server goes on with the session")]
     Elsewhere,
@@ -53,6 +56,7 @@ impl CloudError {
             | Self::NotFound(_)
             | Self::Damaged(_)
             | Self::TooNew { .. }
+            | Self::TooLarge(_)
             | Self::Elsewhere
             | Self::Here(_) => false,
         }

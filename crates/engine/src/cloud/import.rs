@@ -1,29 +1,19 @@
 //! A session from the cloud, made one of this server.
-//!
-//! It keeps its id where that is free, so that its agent finds everything under the names that it knows. Its log has a
-//! new epoch: who followed it elsewhere is told. It is paused, and its files stay in the cloud until it is resumed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use ash_core::id::{AgentId, AgentName, SessionId, TenantId};
-use ash_core::json::Json;
-use ash_core::session::{Origin, Session};
-use ash_store::{
-    Agent, ImportedSession, NewAgentVersion, NewSession, Places, SessionRecord, StoreError,
-    StoredSession, StoredSnapshot,
-};
+use ash_core::id::{SessionId, TenantId};
+use ash_store::{Places, StoredSession};
 
-use super::fetch::{CloudSession, Fetched};
-use super::set::AgentRecord;
-use super::upload::Anew;
+use super::fetch::{self, CloudSession, fetch};
 use super::{Cloud, CloudError, blocking};
-use crate::agent::Definition;
-use crate::engine::Engine;
+use crate::engine::{Created, Engine, Idempotency};
 use crate::error::EngineError;
-use crate::shared::Shared;
+use crate::import::{Arrival, Name, Settled, Supply, Understand};
 
-/// How much of its digest an agent's name gets if another one is called so.
-const DIGITS: usize = 8;
+/// How long somebody waits for an answer of the cloud.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 impl Engine {
     /// The latest sessions of a tenant that are in the cloud, newest first.
@@ -33,155 +23,67 @@ impl Engine {
         limit: u32,
     ) -> Result<Vec<CloudSession>, EngineError> {
         let (cloud, tenant) = (self.the_cloud()?.clone(), tenant.clone());
-        let listed = blocking(move || cloud.sessions(&tenant, limit as usize)).await;
-        Ok(listed?)
+        Ok(soon(blocking(move || cloud.sessions(&tenant, limit as usize))).await?)
     }
 
-    /// Makes a session of a tenant that is in the cloud one of this server.
+    /// Makes a session of a tenant that is in the cloud one of this server. Its files stay there until it is
+    /// resumed.
     pub async fn import_from_cloud(
         &self,
         tenant: &TenantId,
         session: SessionId,
+        understand: &Understand,
+        idempotency: Option<Idempotency>,
     ) -> Result<Arc<StoredSession>, EngineError> {
         self.accepts_work()?;
         let cloud = self.the_cloud()?.clone();
-        let fetched = {
+        if let Some(Created { session }) = self.earlier(idempotency.as_ref()).await? {
+            return Ok(self.shared.store.session(tenant, session).await?);
+        }
+        // Whether it answers at all is found out before anybody waits for the whole of it.
+        let shelf = {
             let (cloud, tenant) = (cloud.clone(), tenant.clone());
-            blocking(move || cloud.fetch(&tenant, session)).await?
+            let look = move || {
+                let shelf = cloud.0.remote.shelf(&tenant)?;
+                let is_known = !shelf.heads(session)?.is_empty();
+                is_known.then_some(shelf).ok_or(CloudError::NotFound(format!("session {session}")))
+            };
+            soon(blocking(look)).await?
         };
-        let agent = agent_of(&self.shared, &cloud, tenant, &fetched).await?;
-        let id = self.free_id(session).await?;
-        let Fetched { epoch, snapshot, record, log, history, .. } = fetched;
-        let last = record.snapshots.iter().find(|kept| kept.captured.id == snapshot).cloned();
-        let ctx = self.shared.context();
-        let (made, decision) =
-            Session::with_history(&ctx, id, Origin::Import(session), epoch.next(), history, last);
+        // While it is looked at, nothing of it is removed by this server.
+        let turn = cloud.0.turns.of(session).acquire().await;
+        let fetched = {
+            let (shelf, tenant) = (Arc::clone(&shelf), tenant.clone());
+            blocking(move || fetch(&shelf, &tenant, session)).await?
+        };
+        let understood = understand(&fetched.record.settings, &fetched.agent.settings);
+        let understood = understood.ok_or_else(|| {
+            EngineError::Cloud(CloudError::Damaged(format!("what {session} is set to")))
+        })?;
+        let aside = fetch::aside(&cloud.0.data);
+        let supply = Supply { shelf, library: cloud.0.library.clone(), aside };
         let places = Places { local: false, cloud: true };
-        let snapshots = record.snapshots.into_iter();
-        let snapshots = snapshots.map(|snapshot| StoredSnapshot { snapshot, places }).collect();
-        let mut entries = log;
-        entries.extend(decision.entries);
-        let new = NewSession {
-            record: SessionRecord {
-                id,
-                tenant: tenant.clone(),
-                agent: agent.id,
-                agent_name: agent.name,
-                agent_version: agent.version,
-                parent: None,
-                created_at: record.created_at,
-                settings: record.settings,
-            },
-            due_at: made.next_deadline(ctx.policy),
-            session: made,
-            entries,
-            owner: self.shared.owner,
-            receipt: None,
-        };
-        let imported = ImportedSession { new, inherited: None, runs: decision.runs, snapshots };
-        self.shared.store.import_session(&imported).await?;
-        self.shared.tasks.spawn(take_over(Arc::clone(&self.shared), cloud, id));
-        Ok(self.shared.store.session(tenant, id).await?)
+        let (from, name) = (session, Name::Kept);
+        let arrival = Arrival { tenant, from, name, fetched, supply: &supply, places, understood };
+        let settled = self.settle(arrival, idempotency.as_ref()).await?;
+        drop(turn);
+        match settled {
+            Settled::Imported(stored) => {
+                // Once it has a set of this server's own, nobody else takes the session for theirs.
+                cloud.want(stored.record.id);
+                Ok(stored)
+            }
+            Settled::Earlier(stored) => Ok(stored),
+        }
     }
 
     fn the_cloud(&self) -> Result<&Cloud, EngineError> {
         self.cloud().ok_or(EngineError::NoCloud)
     }
-
-    /// The id of a session, or another one if it is not free here.
-    async fn free_id(&self, wanted: SessionId) -> Result<SessionId, EngineError> {
-        let is_known = match self.shared.store.session_record(wanted).await {
-            Ok(_) => true,
-            Err(StoreError::NotFound(_)) => false,
-            Err(error) => return Err(error.into()),
-        };
-        // Files of that name would be taken for its own.
-        let has_files = self.shared.host.has_state(wanted).await;
-        let has_files = has_files.map_err(|error| EngineError::Unavailable(error.into()))?;
-        if is_known || has_files {
-            return Ok(self.shared.ids.make(self.shared.now(), SessionId::from_parts));
-        }
-        Ok(wanted)
-    }
 }
 
-/// Puts a set of this server's own: from now on nobody else takes the session for theirs.
-async fn take_over(shared: Arc<Shared>, cloud: Cloud, session: SessionId) {
-    let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return };
-    let put = cloud.bring_up(shared.store.as_ref(), session, shared.now(), Anew::Yes).await;
-    cloud.heard(put.as_ref().err());
-    if let Err(error) = put {
-        let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, session.id = %session, "session {session} is not taken over in the cloud yet");
-    }
-}
-
-/// The version of an agent that a session was made with: found here, or made. Versions of others are left as they are.
-async fn agent_of(
-    shared: &Shared,
-    cloud: &Cloud,
-    tenant: &TenantId,
-    fetched: &Fetched,
-) -> Result<Agent, EngineError> {
-    let name = &fetched.record.agent_name;
-    let digest = &fetched.agent.digest;
-    let mut names = vec![name.clone()];
-    let other = digest.get(..DIGITS).and_then(|digits| format!("{name}-{digits}").parse().ok());
-    names.extend(other);
-    let mut free: Option<AgentName> = None;
-    for name in names {
-        let versions = match shared.store.agent_versions(tenant, &name).await {
-            Ok(versions) => versions,
-            Err(StoreError::NotFound(_)) => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
-        let is_same = |agent: &&Agent| digest_of(agent).is_some_and(|of| of == *digest);
-        if let Some(same) = versions.iter().find(is_same) {
-            restored(cloud, tenant, &fetched.agent, same).await?;
-            return Ok(same.clone());
-        }
-        if versions.is_empty() {
-            free = Some(name);
-            break;
-        }
-    }
-    let taken = || EngineError::Exists("agent");
-    let name = free.ok_or_else(taken)?;
-    let definition = {
-        let (cloud, tenant, agent) = (cloud.clone(), tenant.clone(), fetched.agent.clone());
-        blocking(move || cloud.fetch_agent(&tenant, &agent)).await?
-    };
-    let definition = Json::of(&definition).map_err(|error| EngineError::Damaged(error.into()))?;
-    let version = NewAgentVersion {
-        id: shared.ids.make(shared.now(), AgentId::from_parts),
-        tenant: tenant.clone(),
-        name,
-        definition,
-        at: shared.now(),
-        receipt: None,
-        settings: Some(fetched.agent.settings.clone()),
-    };
-    Ok(shared.store.deploy_agent(&version).await?)
-}
-
-fn digest_of(agent: &Agent) -> Option<String> {
-    let definition: Definition = serde_json::from_str(agent.definition.get()).ok()?;
-    Some(definition.digest)
-}
-
-/// Brings an agent's directory back that is known and gone.
-async fn restored(
-    cloud: &Cloud,
-    tenant: &TenantId,
-    agent: &AgentRecord,
-    known: &Agent,
-) -> Result<(), CloudError> {
-    let Ok(definition) = serde_json::from_str::<Definition>(known.definition.get()) else {
-        return Ok(());
-    };
-    if cloud.0.library.directory(&definition).is_dir() {
-        return Ok(());
-    }
-    let (cloud, tenant, agent) = (cloud.clone(), tenant.clone(), agent.clone());
-    blocking(move || cloud.fetch_agent(&tenant, &agent)).await.map(drop)
+/// What the cloud is asked while somebody waits who could ask again: it answers soon, or cannot be reached.
+async fn soon<T>(asked: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
+    let late = |_| CloudError::Unavailable("it takes too long to answer".to_owned());
+    tokio::time::timeout(PATIENCE, asked).await.map_err(late)?
 }

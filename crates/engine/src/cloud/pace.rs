@@ -1,36 +1,79 @@
 //! A store that is asked no faster than somebody said.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ash_snapshot::objects::{Listed, NewObject, Objects, Put};
 
+/// How many bytes pass at once: who has little to send waits for so much of everybody else, and not for all of it.
+const SLICE: usize = 64 * 1024;
+
 /// So many bytes in a second, for all who share it.
 pub(super) struct Pace {
     bytes_per_second: f64,
+    line: Mutex<Line>,
+    /// Nobody reads any more.
+    free: Condvar,
+}
+
+struct Line {
     /// When what was let through so far is through.
-    next: Mutex<Instant>,
+    next: Instant,
+    /// How many wait to read.
+    readers: usize,
+}
+
+/// Whether bytes come or go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Read,
+    Write,
 }
 
 impl Pace {
     #[expect(clippy::cast_precision_loss, reason = "nobody has a line as fast as that matters")]
     pub(super) fn new(bytes_per_second: u64) -> Self {
         let bytes_per_second = bytes_per_second.max(1) as f64;
-        Self { bytes_per_second, next: Mutex::new(Instant::now()) }
+        let line = Mutex::new(Line { next: Instant::now(), readers: 0 });
+        Self { bytes_per_second, line, free: Condvar::new() }
     }
 
-    /// Waits until as many bytes may pass. Those that come first go first, each after all before it.
-    #[expect(clippy::cast_precision_loss, reason = "objects are small")]
-    fn pass(&self, bytes: usize) {
+    /// Waits until as many bytes may pass: in slices, in turn with all others. Somebody waits for what is read, so
+    /// it goes before what is written.
+    fn pass(&self, way: Way, bytes: usize) {
+        if way == Way::Read {
+            self.line().readers += 1;
+        }
+        let mut left = bytes;
+        while left > 0 {
+            let slice = left.min(SLICE);
+            let begins = self.begin(way, slice);
+            std::thread::sleep(begins.saturating_duration_since(Instant::now()));
+            left -= slice;
+        }
+        if way == Way::Read {
+            self.line().readers -= 1;
+            self.free.notify_all();
+        }
+    }
+
+    /// When a slice may pass, which takes its time from all after it.
+    #[expect(clippy::cast_precision_loss, reason = "slices are small")]
+    fn begin(&self, way: Way, bytes: usize) -> Instant {
         let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
-        let begins = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let begins = (*next).max(Instant::now());
-            *next = begins + takes;
-            begins
-        };
-        std::thread::sleep(begins.saturating_duration_since(Instant::now()));
+        let mut line = self.line();
+        if way == Way::Write {
+            let busy = |line: &mut Line| line.readers > 0;
+            line = self.free.wait_while(line, busy).unwrap_or_else(PoisonError::into_inner);
+        }
+        let begins = line.next.max(Instant::now());
+        line.next = begins + takes;
+        begins
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -48,14 +91,14 @@ impl Paced {
     fn read<T>(&self, read: io::Result<T>, length: impl Fn(&T) -> usize) -> io::Result<T> {
         let read = read?;
         // What has come cannot be held back: what comes next is.
-        self.pace.pass(length(&read));
+        self.pace.pass(Way::Read, length(&read));
         Ok(read)
     }
 }
 
 impl Objects for Paced {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<Put> {
-        self.pace.pass(bytes.len());
+        self.pace.pass(Way::Write, bytes.len());
         self.below.put(name, bytes)
     }
 
@@ -118,7 +161,7 @@ impl NewObject for PacedNew<'_> {
 
     fn finish(self: Box<Self>, name: &str) -> io::Result<Put> {
         // It is sent when it is whole.
-        self.pace.pass(self.bytes);
+        self.pace.pass(Way::Write, self.bytes);
         self.below.finish(name)
     }
 }
@@ -139,8 +182,37 @@ mod test {
         }
         // The third one goes when two have had their time, whatever else this machine does.
         assert!(begin.elapsed() >= Duration::from_millis(39));
-        let next = *pace.next.lock().unwrap();
+        let next = pace.line().next;
         assert!(next >= begin + Duration::from_millis(60));
         assert_eq!(paced.get("b", 20_000).unwrap().len(), 20_000);
+    }
+
+    #[test]
+    fn a_short_one_does_not_wait_for_the_whole_of_a_long_one() {
+        // A long one of which each slice takes a minute has its first: the short one comes after that slice, and not
+        // after all of them.
+        let pace = Pace::new(SLICE as u64 / 60);
+        let begun = Instant::now();
+        let _first = pace.begin(Way::Write, SLICE);
+        let short = pace.begin(Way::Write, 1);
+        assert!(short.duration_since(begun) < Duration::from_secs(62));
+        assert!(short.duration_since(begun) > Duration::from_secs(58));
+    }
+
+    #[test]
+    fn what_is_read_goes_before_what_is_written() {
+        let pace = Arc::new(Pace::new(u64::MAX));
+        pace.line().readers = 1;
+        let writer = {
+            let pace = Arc::clone(&pace);
+            std::thread::spawn(move || pace.pass(Way::Write, 1))
+        };
+        // A reader passes though somebody reads; who writes is let go by the last of them.
+        pace.pass(Way::Read, 1);
+        assert_eq!(pace.line().readers, 1);
+        assert!(!writer.is_finished());
+        pace.line().readers = 0;
+        pace.free.notify_all();
+        writer.join().unwrap();
     }
 }

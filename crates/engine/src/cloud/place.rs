@@ -1,6 +1,7 @@
 //! Where things lie in the bucket: everything of a tenant below a prefix of its own.
 //!
 //! ```text
+//!   <url>/bucket-id                                         which bucket it is
 //!   <url>/tenants/<tenant>/repository/…                     snapshots, as on the machine (FORMAT.md)
 //!                          agents/<digest>.json             what an agent is; its directory is a snapshot
 //!                          sessions/<session>/log/…         parts of the log
@@ -8,22 +9,36 @@
 //!                                             heads/…       which of them belong together
 //! ```
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ash_core::id::TenantId;
 use ash_snapshot::Repository;
-use ash_snapshot::objects::{self, Listed, Objects, Options, Put};
+use ash_snapshot::objects::{self, Listed, LocalObjects, Objects, Options, Put};
 
 use super::error::CloudError;
 use super::pace::{Pace, Paced};
+
+/// What says which bucket it is.
+const BUCKET: &str = "bucket-id";
+
+/// Digits that nobody else comes upon.
+pub(super) fn random_name() -> io::Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
 
 /// What is in the bucket.
 pub(crate) struct Remote {
     url: String,
     reach: Options,
+    /// The whole of it.
+    root: Box<dyn Objects>,
     pace: Option<Arc<Pace>>,
     open: Mutex<BTreeMap<TenantId, Arc<Shelf>>>,
 }
@@ -32,6 +47,8 @@ pub(crate) struct Remote {
 pub(crate) struct Shelf {
     objects: Box<dyn Objects>,
     pub(crate) repository: Repository,
+    /// The place, if it goes when nobody needs it any more.
+    _kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Remote {
@@ -45,13 +62,28 @@ impl Remote {
         bytes_per_second: Option<NonZeroU64>,
     ) -> io::Result<Self> {
         let url = url.trim_end_matches('/').to_owned();
-        drop(objects::open(&url, &reach)?);
+        let root = objects::open(&url, &reach)?;
         let pace = bytes_per_second.map(|most| Arc::new(Pace::new(most.get())));
-        Ok(Self { url, reach, pace, open: Mutex::default() })
+        Ok(Self { url, reach, root, pace, open: Mutex::default() })
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// What tells this bucket from every other, whatever it is called: it is put there by whoever comes first. An
+    /// answer also says that the bucket can be read. Blocks.
+    pub(super) fn bucket(&self) -> Result<String, CloudError> {
+        for _ in 0..2 {
+            match self.root.get(BUCKET, 128) {
+                Ok(name) => return Ok(String::from_utf8_lossy(&name).trim().to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(CloudError::there(&error)),
+            }
+            let name = random_name().map_err(CloudError::here)?;
+            self.root.put(BUCKET, name.as_bytes()).map_err(|error| CloudError::there(&error))?;
+        }
+        Err(CloudError::Unavailable(format!("{BUCKET} was put and is not there")))
     }
 
     /// A tenant's part of the bucket. What is asked of a server is tried out when it is opened first. Blocks.
@@ -65,7 +97,8 @@ impl Remote {
         let below = open(&format!("{place}/repository"));
         let below = self.at_pace(below.map_err(|error| CloudError::there(&error))?);
         let repository = Repository::open(below)?;
-        let shelf = Arc::new(Shelf { objects: self.at_pace(objects), repository });
+        let objects = self.at_pace(objects);
+        let shelf = Arc::new(Shelf { objects, repository, _kept: None });
         let mut opened = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // Two that came at once need not agree: what is there is the same.
         Ok(Arc::clone(opened.entry(tenant.clone()).or_insert(shelf)))
@@ -84,6 +117,25 @@ impl Remote {
 }
 
 impl Shelf {
+    #[cfg(test)]
+    pub(super) fn over(objects: Box<dyn Objects>, repository: Repository) -> Self {
+        Self { objects, repository, _kept: None }
+    }
+
+    /// The shelf of a tenant in a directory, laid out as a bucket. It is there for as long as this is: whoever works
+    /// with it on another thread may be the last.
+    pub(crate) fn beneath(
+        directory: &Path,
+        tenant: &TenantId,
+        kept: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self, CloudError> {
+        let place = directory.join("tenants").join(tenant.as_str());
+        let objects = LocalObjects::open(&place).map_err(CloudError::here)?;
+        let below = LocalObjects::open(&place.join("repository")).map_err(CloudError::here)?;
+        let repository = Repository::open(Box::new(below))?;
+        Ok(Self { objects: Box::new(objects), repository, _kept: Some(kept) })
+    }
+
     /// Puts an object whose name says what is in it: one that is there already is the same.
     pub(super) fn put(&self, name: &str, bytes: &[u8]) -> Result<Put, CloudError> {
         self.objects.put(name, bytes).map_err(|error| CloudError::there(&error))

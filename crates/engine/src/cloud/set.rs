@@ -1,8 +1,8 @@
 //! What of a session is in the cloud: a set of objects that never change, and a head that names them.
 //!
 //! A head is put last, and names everything else with its digest. A set without its head does not exist; of several
-//! the last by name is the latest. What is read back is believed after its digest was compared, and only if it lies
-//! where this session's things lie.
+//! the last by name is the latest, and if that one cannot be read, the one before it. What is read back is believed
+//! after its digest was compared, and only if it lies where this session's things lie.
 
 use ash_core::entry::Entry;
 use ash_core::id::{AgentName, SessionId, SnapshotId, TenantId};
@@ -11,26 +11,33 @@ use ash_core::number::{AgentVersion, LogEpoch, Seq};
 use ash_core::session::LogEntry;
 use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
+use ash_snapshot::objects::Put;
 use ash_store::Settings;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::CloudError;
-use super::place::Shelf;
+use super::place::{Shelf, random_name};
 
-/// The version that is written and read.
-pub(super) const VERSION: u32 = 1;
+/// The version that is written. Those before it are read too.
+pub(super) const VERSION: u32 = 2;
 
 /// The longest head, record, and what an agent is.
 pub(super) const MAX_HEAD: u64 = 1024 * 1024;
 pub(super) const MAX_RECORD: u64 = 16 * 1024 * 1024;
 pub(super) const MAX_AGENT: u64 = 1024 * 1024;
 
+/// How many bytes a log may have that is copied: all of it is recorded at once when it is brought back.
+pub(crate) const MAX_LOG: u64 = 512 * 1024 * 1024;
+
 /// How many bytes of entries a part of a log has, about: the entry that reaches it is the last.
 pub(super) const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// The longest part of a log: what was reached, and one entry of the longest.
 pub(super) const MAX_SEGMENT: u64 = 28 * 1024 * 1024;
+
+/// How often something gets another name because what has its own cannot be read.
+pub(super) const MAX_NAMES: u32 = 8;
 
 /// An object of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +48,9 @@ pub(super) struct Part {
     pub(super) bytes: u64,
     /// Of what it is then.
     pub(super) blake3: String,
+    /// How long it is in the bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stored: Option<u64>,
 }
 
 /// A part of a log.
@@ -55,13 +65,19 @@ pub(super) struct Segment {
 /// What makes a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Head {
+pub(crate) struct Head {
     pub(super) version: u32,
     pub(super) session: SessionId,
     pub(super) tenant: TenantId,
     pub(super) epoch: LogEpoch,
+    /// The how-manieth of the epoch it is, about: later ones have higher numbers. The first version had none.
+    #[serde(default)]
+    pub(super) number: u64,
     /// Where the log ends.
     pub(super) seq: Seq,
+    /// The digest of the entry that it ends with: two histories of the same length differ in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) end: Option<String>,
     pub(super) snapshot: SnapshotId,
     /// Where it ended when that was captured.
     pub(super) snapshot_seq: Seq,
@@ -71,6 +87,9 @@ pub(super) struct Head {
     pub(super) agent_name: AgentName,
     pub(super) title: Option<String>,
     pub(super) turns: u32,
+    /// Where the session stood.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<String>,
     pub(super) log: Vec<Segment>,
     pub(super) record: Part,
     pub(super) agent: Part,
@@ -139,9 +158,8 @@ pub(crate) fn entry(line: &str) -> Result<LogEntry, serde_json::Error> {
 
 impl Head {
     pub(super) fn name(&self) -> String {
-        let Self { session, epoch, seq, snapshot, .. } = self;
-        let (epoch, seq) = (epoch.get(), seq.get());
-        format!("{}{epoch:010}-{seq:020}-{snapshot}.json", heads_of(*session))
+        let Self { session, epoch, number, snapshot, .. } = self;
+        format!("{}{:010}-{number:020}-{snapshot}.json", heads_of(*session), epoch.get())
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -155,7 +173,10 @@ impl Head {
         (tenant, session): (&TenantId, SessionId),
     ) -> Result<Self, CloudError> {
         let damaged = || CloudError::Damaged(name.to_owned());
-        let head: Self = versioned(unsealed(bytes).ok_or_else(damaged)?, name)?;
+        let mut head: Self = versioned(unsealed(bytes).ok_or_else(damaged)?, name)?;
+        if head.version == 1 {
+            head.number = head.seq.get();
+        }
         let place = place_of(session);
         let is_ours = |part: &Part, below: &str| part.name.starts_with(below);
         let follow = |parts: &[Segment]| {
@@ -172,6 +193,12 @@ impl Head {
             && is_ours(&head.agent, "agents/");
         is_right.then_some(head).ok_or_else(damaged)
     }
+}
+
+/// The epoch that an object of a session is of, by its name.
+pub(super) fn epoch_of(name: &str) -> Option<LogEpoch> {
+    let (epoch, _) = name.rsplit('/').next()?.split_once('-')?;
+    epoch.parse().ok().map(LogEpoch::new)
 }
 
 /// Something and its digest.
@@ -202,34 +229,57 @@ pub(super) fn versioned<T: DeserializeOwned>(bytes: &[u8], name: &str) -> Result
     }
     let damaged = |_| CloudError::Damaged(name.to_owned());
     let Versioned { version } = serde_json::from_slice(bytes).map_err(damaged)?;
-    if version != VERSION {
+    if version == 0 || version > VERSION {
         return Err(CloudError::TooNew { what: name.to_owned(), version });
     }
     serde_json::from_slice(bytes).map_err(damaged)
 }
 
+/// The epoch and the number of a head, which are in its name whether or not it can be read.
+pub(super) fn line_of(name: &str) -> Option<(LogEpoch, u64)> {
+    let number = name.rsplit('/').next()?.split('-').nth(1)?;
+    Some((epoch_of(name)?, number.parse().ok()?))
+}
+
+/// What there is of a session.
+pub(super) struct Standing {
+    /// The latest head that can be read.
+    pub(super) head: Option<Head>,
+    /// The epoch and the number of the latest head, readable or not.
+    pub(super) latest: Option<(LogEpoch, u64)>,
+}
+
 impl Shelf {
-    /// Puts something compressed, under a name that ends with the beginning of its digest.
+    /// Puts something compressed, under a name that ends with the beginning of its digest. What has that name already
+    /// stays, and this gets another: it may be damaged, or about to be removed, for no head names it.
     pub(super) fn put_part(&self, stem: &str, bytes: &[u8]) -> Result<Part, CloudError> {
         let blake3 = digest_of(bytes);
-        let name = format!("{stem}-{}.zst", &blake3[..16]);
         let squeezed = zstd::bulk::compress(bytes, 0).map_err(CloudError::here)?;
-        self.put(&name, &squeezed)?;
-        Ok(Part { name, bytes: bytes.len() as u64, blake3 })
+        let mut name = format!("{stem}-{}.zst", &blake3[..16]);
+        while self.put(&name, &squeezed)? == Put::Existed {
+            let other = random_name().map_err(CloudError::here)?;
+            name = format!("{stem}-{}-{other}.zst", &blake3[..16]);
+        }
+        let (bytes, stored) = (bytes.len() as u64, Some(squeezed.len() as u64));
+        Ok(Part { name, bytes, blake3, stored })
     }
 
-    /// What a part is, if it is what it was.
+    /// What a part is, if it is what it was. A head has named it: if it is not there, the set is damaged.
     pub(super) fn get_part(&self, part: &Part, most: u64) -> Result<Vec<u8>, CloudError> {
+        self.find_part(part, most)?.ok_or_else(|| CloudError::Damaged(part.name.clone()))
+    }
+
+    /// The same; nothing, if it is not there.
+    pub(super) fn find_part(&self, part: &Part, most: u64) -> Result<Option<Vec<u8>>, CloudError> {
         let damaged = || CloudError::Damaged(part.name.clone());
         if part.bytes > most {
             return Err(damaged());
         }
-        let squeezed = self.get(&part.name, most)?;
-        let squeezed = squeezed.ok_or_else(|| CloudError::NotFound(part.name.clone()))?;
+        let Some(squeezed) = self.get(&part.name, most)? else { return Ok(None) };
         let size = usize::try_from(part.bytes).map_err(|_| damaged())?;
         let bytes = zstd::bulk::decompress(&squeezed, size).map_err(|_| damaged())?;
         let is_right = bytes.len() == size && digest_of(&bytes) == part.blake3;
-        is_right.then_some(bytes).ok_or_else(damaged)
+        is_right.then_some(bytes).map(Some).ok_or_else(damaged)
     }
 
     /// The names of a session's heads, oldest first.
@@ -248,15 +298,31 @@ impl Shelf {
         bytes.map(|bytes| Head::decode(&bytes, name, whose)).transpose()
     }
 
-    /// The latest set of a session.
-    pub(super) fn latest_head(
+    /// The latest of these heads that can be read, which are in order.
+    pub(super) fn latest_readable(
+        &self,
+        names: &[String],
+        whose: (&TenantId, SessionId),
+    ) -> Result<Option<Head>, CloudError> {
+        for name in names.iter().rev() {
+            match self.head(name, whose) {
+                Ok(Some(head)) => return Ok(Some(head)),
+                Ok(None) | Err(CloudError::Damaged(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// What there is of a session.
+    pub(super) fn standing(
         &self,
         tenant: &TenantId,
         session: SessionId,
-    ) -> Result<Option<Head>, CloudError> {
-        match self.heads(session)?.last() {
-            Some(name) => self.head(name, (tenant, session)),
-            None => Ok(None),
-        }
+    ) -> Result<Standing, CloudError> {
+        let names = self.heads(session)?;
+        let latest = names.iter().filter_map(|name| line_of(name)).max();
+        let head = self.latest_readable(&names, (tenant, session))?;
+        Ok(Standing { head, latest })
     }
 }

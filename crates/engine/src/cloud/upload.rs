@@ -1,147 +1,128 @@
 //! Bringing a session to the cloud: its latest snapshot, its log, what it is, and last the head that names them.
 //!
-//! Whoever is killed on the way leaves objects that no head names. The next attempt finds what of them it can use
-//! by name, and old ones go with the next sets.
+//! Whether it has to be is told by what was put last: the store remembers that for each session. Whoever is killed
+//! on the way leaves objects that no head names: those of the log and the session are put again by the next attempt,
+//! and go when they are old (`tidy`, `sweep`).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
-use ash_core::json::Json;
-use ash_core::number::Seq;
-use ash_core::session::LogEntry;
+use ash_core::number::LogEpoch;
+use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
-use ash_snapshot::{Capture, Root, State};
-use ash_store::{Agent, Place, Settings, Store, StoreError, StoredSession};
-use serde_json::Value;
+use ash_snapshot::SnapshotError;
+use ash_store::{CloudHead, Place, Store, StoreError, StoredSession, StoredSnapshot};
 
 use super::error::CloudError;
-use super::place::Shelf;
-use super::set::{
-    AgentRecord, Head, MAX_AGENT, Part, Record, SEGMENT_BYTES, Segment, VERSION, digest_of,
-    heads_of, line, place_of, versioned,
-};
+use super::new_set::{NewHead, NewSet, described};
+use super::set::{Head, Standing, digest_of};
+use super::tidy::tidy_up;
 use super::{Cloud, blocking};
-use crate::agent::Definition;
-use crate::archive::{ours, theirs};
-
-/// How many entries are read at once.
-const PAGE: u32 = 1_000;
+use crate::archive::theirs;
 
 /// How many snapshots a record names: the latest.
-const MAX_SNAPSHOTS: u32 = 10_000;
-
-/// How many sets of a session are kept, and how many there are before the others go.
-const KEPT_HEADS: usize = 2;
-const MAX_HEADS: usize = 6;
-
-/// What in the options of a session is a secret, or stands for one.
-const SECRETS_OF_SESSIONS: [&str; 3] = ["sealed", "shown", "credentialId"];
-
-/// The same, of the settings of an agent.
-const SECRETS_OF_AGENTS: [&str; 2] = ["sealed", "names"];
-
-/// Whether a set is made though there is one already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Anew {
-    /// No.
-    No,
-    /// Yes: it has to be this server's.
-    Yes,
-}
+pub(crate) const MAX_SNAPSHOTS: u32 = 10_000;
 
 impl Cloud {
-    /// Brings a session to the cloud as it stands now, unless its latest snapshot is there.
+    /// Brings a session to the cloud as it stands now, unless all of it is there.
     pub(super) async fn bring_up(
         &self,
         store: &dyn Store,
         session: SessionId,
         now: Timestamp,
-        anew: Anew,
     ) -> Result<(), CloudError> {
         let Some(stored) = known(store, session).await? else { return Ok(()) };
         let Some(last) = stored.session.persistence().last() else { return Ok(()) };
-        let id = last.captured.id;
-        let row = match store.snapshot(session, id).await {
-            Ok(row) => row,
-            // It is not kept any more.
-            Err(StoreError::NotFound(_)) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        if row.places.cloud && anew == Anew::No {
+        let (id, tenant) = (last.captured.id, &stored.record.tenant);
+        let snapshots = store.snapshots(session, MAX_SNAPSHOTS).await?;
+        // It is not kept any more.
+        if !snapshots.iter().any(|row| row.snapshot.captured.id == id) {
             return Ok(());
         }
-        let record = &stored.record;
-        let agent = store.agent_version(&record.tenant, &record.agent_name, record.agent_version);
-        let agent = agent.await?;
-        let tenant = &record.tenant;
-        if !row.places.cloud {
-            self.bring_up_snapshot(tenant, id).await?;
+        let record = digest_of(&described(&stored, to_name(&snapshots, id))?);
+        let before = store.cloud_heads(&[session]).await?.remove(&session);
+        let lags = |row: &StoredSnapshot| !row.places.cloud && row.places.local;
+        let goes_on =
+            Unfinished { log: !stored.session.is_at_rest(), snapshots: snapshots.iter().any(lags) };
+        let put = to_put(&stored, last, record);
+        if lies_there(&snapshots, id)
+            && before.as_ref().is_some_and(|before| covers(before, &put, goes_on))
+        {
+            return Ok(());
         }
-        let (shelf, earlier) = {
+        let (shelf, standing) = {
             let (this, tenant) = (self.clone(), tenant.clone());
             blocking(move || {
                 let shelf = this.0.remote.shelf(&tenant)?;
-                let earlier = shelf.latest_head(&tenant, session)?;
-                Ok((shelf, earlier))
+                let standing = shelf.standing(&tenant, session)?;
+                Ok((shelf, standing))
             })
             .await?
         };
-        let log = self.bring_up_log(store, &shelf, &stored, earlier.as_ref()).await?;
-        let agent = {
-            let (this, shelf) = (self.clone(), Arc::clone(&shelf));
-            blocking(move || this.bring_up_agent(&shelf, &agent)).await?
-        };
-        let snapshots = store.snapshots(session, MAX_SNAPSHOTS).await?;
-        let there = snapshots.into_iter().rev();
-        let there = there.filter(|row| row.places.cloud || row.snapshot.captured.id == id);
-        let described = Record {
-            version: VERSION,
-            agent_name: record.agent_name.clone(),
-            agent_version: record.agent_version,
-            parent: record.parent,
-            created_at: record.created_at,
-            settings: Settings {
-                config: without(&record.settings.config, &SECRETS_OF_SESSIONS)?,
-                ..record.settings.clone()
-            },
-            snapshots: there.map(|row| row.snapshot).collect(),
-        };
-        let (epoch, seq) = (stored.session.log_epoch(), stored.session.last_seq());
-        let stem = format!("{}records/{:010}-{:020}", place_of(session), epoch.get(), seq.get());
-        let described = serde_json::to_vec(&described).map_err(CloudError::here)?;
-        let mut head = Head {
-            version: VERSION,
-            session,
-            tenant: tenant.clone(),
-            epoch,
-            seq,
-            snapshot: id,
-            snapshot_seq: last.seq,
+        // Before anything is put: who does not go on with it leaves nothing there.
+        let (number, earlier) = self.place_in_line(stored.session.log_epoch(), &standing)?;
+        let mut snapshots = snapshots;
+        if before.is_none() && snapshots.iter().any(|row| row.places.cloud) {
+            // No head of ours has named them yet: whoever has put them may have removed them again.
+            self.look_for(store, tenant, session).await?;
+            snapshots = store.snapshots(session, MAX_SNAPSHOTS).await?;
+        }
+        if !lies_there(&snapshots, id) {
+            self.bring_up_snapshot(tenant, id).await?;
+        }
+        let described = described(&stored, to_name(&snapshots, id))?;
+        let put = to_put(&stored, last, digest_of(&described));
+        let set = NewSet {
+            store,
+            library: &self.0.library,
+            shelf: &shelf,
+            tenant,
+            writer: self.writer(),
+            number,
+            stored: &stored,
+            described,
+            last,
             at: now,
-            writer: self.0.writer.clone(),
-            agent_name: record.agent_name.clone(),
-            title: record.settings.title.clone(),
-            turns: stored.session.lineage().turns(),
-            log,
-            record: Part { name: String::new(), bytes: 0, blake3: String::new() },
-            agent,
         };
+        let NewHead { head, agent } = set.put(earlier).await?;
+        let this = self.clone();
         blocking(move || {
-            head.record = shelf.put_part(&stem, &described)?;
-            shelf.put(&head.name(), &head.encode())?;
-            tidy_up(&shelf, &head)
+            this.still_there(&shelf, &head, &agent)?;
+            if let Err(error) = tidy_up(&shelf, &head, now) {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, "old sets of session {session} stay until the next one");
+            }
+            Ok(())
         })
         .await?;
-        match store.found_snapshot(session, id, Place::Cloud).await {
-            // It was forgotten meanwhile.
+        is_there(store, session, id).await?;
+        match store.put_cloud_head(session, &put).await {
+            // It was purged meanwhile.
             Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
+    /// The number of the next head of a session, and the latest of this server that it can build on.
+    fn place_in_line<'a>(
+        &self,
+        epoch: LogEpoch,
+        standing: &'a Standing,
+    ) -> Result<(u64, Option<&'a Head>), CloudError> {
+        let Standing { head, latest } = standing;
+        if latest.is_some_and(|(latest, _)| latest > epoch) {
+            return Err(CloudError::Elsewhere);
+        }
+        let head = head.as_ref().filter(|head| head.epoch == epoch);
+        if head.is_some_and(|head| head.writer != self.writer()) {
+            return Err(CloudError::Elsewhere);
+        }
+        let before = latest.filter(|(latest, _)| *latest == epoch).map_or(0, |(_, number)| number);
+        Ok((before + 1, head))
+    }
+
     /// Brings an older snapshot of a session to the cloud, unless it is there.
-    pub(super) async fn bring_up_older(
+    async fn bring_up_older(
         &self,
         store: &dyn Store,
         session: SessionId,
@@ -155,103 +136,121 @@ impl Cloud {
             Err(error) => return Err(error.into()),
         }
         self.bring_up_snapshot(&stored.record.tenant, id).await?;
-        match store.found_snapshot(session, id, Place::Cloud).await {
-            Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        is_there(store, session, id).await
     }
 
-    async fn bring_up_snapshot(&self, tenant: &TenantId, id: SnapshotId) -> Result<(), CloudError> {
+    /// Brings a session to the cloud as it stands now, then one of its snapshots, and a head that names it once all
+    /// that were behind are there.
+    pub(super) async fn bring_up_with(
+        &self,
+        store: &dyn Store,
+        session: SessionId,
+        snapshot: SnapshotId,
+        now: Timestamp,
+    ) -> Result<(), CloudError> {
+        self.bring_up(store, session, now).await?;
+        self.bring_up_older(store, session, snapshot).await?;
+        self.bring_up(store, session, now).await?;
+        self.recall(store, session, vec![snapshot]).await
+    }
+
+    /// Brings everything of a session to the cloud: as it stands now, then older snapshots, the newest first, and a
+    /// head that names them.
+    pub(super) async fn catch_up(
+        &self,
+        store: &dyn Store,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<(), CloudError> {
+        self.bring_up(store, session, now).await?;
+        let (mut brought, mut failed) = (Vec::new(), None);
+        for row in store.snapshots(session, MAX_SNAPSHOTS).await? {
+            if row.places.cloud {
+                continue;
+            }
+            let id = row.snapshot.captured.id;
+            match self.bring_up_older(store, session, id).await {
+                Ok(()) => brought.push(id),
+                // One that is lost here keeps no other from being brought there.
+                Err(CloudError::Here(_)) if !row.places.local => {}
+                Err(error @ CloudError::Here(_)) => failed = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        self.bring_up(store, session, now).await?;
+        self.recall(store, session, brought).await?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    pub(super) async fn bring_up_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: SnapshotId,
+    ) -> Result<(), CloudError> {
         let (this, tenant) = (self.clone(), tenant.clone());
         blocking(move || this.0.archive.bring_up(&tenant, id)).await
     }
+}
 
-    /// Adds what the log has more than the last set. Parts that are no longer than what comes after them are put
-    /// again with it, so that there are few.
-    async fn bring_up_log(
-        &self,
-        store: &dyn Store,
-        shelf: &Arc<Shelf>,
-        stored: &StoredSession,
-        earlier: Option<&Head>,
-    ) -> Result<Vec<Segment>, CloudError> {
-        let session = stored.session.id();
-        let (epoch, end) = (stored.session.log_epoch(), stored.session.last_seq());
-        let mut segments = match earlier {
-            Some(earlier) if earlier.epoch > epoch => return Err(CloudError::Elsewhere),
-            Some(earlier) if earlier.epoch == epoch => {
-                if earlier.writer != self.0.writer || earlier.seq > end {
-                    return Err(CloudError::Elsewhere);
-                }
-                earlier.log.clone()
-            }
-            Some(_) | None => Vec::new(),
-        };
-        let mut after = keep_few(&mut segments, end);
-        let mut open = OpenSegment::default();
-        let stem = format!("{}log/{:010}", place_of(session), epoch.get());
-        while after < end {
-            let entries = store.events_after(session, after, PAGE).await?;
-            let entries: Vec<LogEntry> =
-                entries.into_iter().take_while(|entry| entry.seq <= end).collect();
-            let Some(last) = entries.last() else {
-                return Err(CloudError::here(format!("the log of {session} ends at {after}")));
-            };
-            after = last.seq;
-            for entry in entries {
-                open.add(&entry)?;
-                if open.lines.len() >= SEGMENT_BYTES {
-                    segments.push(open.put(shelf, &stem).await?);
-                }
-            }
-        }
-        if !open.lines.is_empty() {
-            segments.push(open.put(shelf, &stem).await?);
-        }
-        Ok(segments)
+/// Whether a snapshot is in the cloud, as far as is known.
+fn lies_there(snapshots: &[StoredSnapshot], id: SnapshotId) -> bool {
+    snapshots.iter().any(|row| row.snapshot.captured.id == id && row.places.cloud)
+}
+
+/// What a set names of these, oldest first: those that are in the cloud, and the latest, which is there when the set is.
+fn to_name(snapshots: &[StoredSnapshot], last: SnapshotId) -> Vec<Snapshot> {
+    let is_there = |row: &&StoredSnapshot| row.places.cloud || row.snapshot.captured.id == last;
+    snapshots.iter().rev().filter(is_there).map(|row| row.snapshot.clone()).collect()
+}
+
+/// What of a session changes all the time, or is on its way: a set may be without the latest of it.
+#[derive(Clone, Copy)]
+struct Unfinished {
+    log: bool,
+    snapshots: bool,
+}
+
+/// Whether what was put last has all that is to be there now.
+fn covers(put: &CloudHead, now: &CloudHead, unfinished: Unfinished) -> bool {
+    put.epoch == now.epoch
+        && put.snapshot == now.snapshot
+        && put.settings == now.settings
+        && (put.seq == now.seq || unfinished.log)
+        && (put.record == now.record || unfinished.snapshots)
+}
+
+/// Whether everything of a session is in the cloud, as far as this store knows.
+pub(super) async fn is_all_there(
+    store: &dyn Store,
+    stored: &StoredSession,
+) -> Result<bool, StoreError> {
+    let session = stored.session.id();
+    let Some(last) = stored.session.persistence().last() else { return Ok(true) };
+    let put = store.cloud_heads(&[session]).await?.remove(&session);
+    // Older snapshots follow when they can.
+    let unfinished = Unfinished { log: !stored.session.is_at_rest(), snapshots: true };
+    Ok(put.is_some_and(|put| covers(&put, &to_put(stored, last, String::new()), unfinished)))
+}
+
+/// What a set of a session would be now.
+fn to_put(stored: &StoredSession, last: &Snapshot, record: String) -> CloudHead {
+    let settings = serde_json::to_vec(&stored.record.settings);
+    CloudHead {
+        epoch: stored.session.log_epoch(),
+        seq: stored.session.last_seq(),
+        snapshot: last.captured.id,
+        snapshot_seq: last.seq,
+        settings: digest_of(&settings.expect("texts become JSON")),
+        record,
     }
+}
 
-    /// Puts what an agent is, unless it is there. Blocks.
-    fn bring_up_agent(&self, shelf: &Shelf, agent: &Agent) -> Result<Part, CloudError> {
-        let definition: Definition =
-            serde_json::from_str(agent.definition.get()).map_err(CloudError::here)?;
-        let digest = &definition.digest;
-        let settings = without(&agent.settings, &SECRETS_OF_AGENTS)?;
-        // Settings change without the files: each is an object of its own.
-        let name = format!("agents/{digest}-{}.json", &digest_of(settings.get().as_bytes())[..16]);
-        let part = |bytes: &[u8]| Part {
-            name: name.clone(),
-            bytes: bytes.len() as u64,
-            blake3: digest_of(bytes),
-        };
-        if let Some(there) = shelf.get(&name, MAX_AGENT)? {
-            let _readable: AgentRecord = versioned(&there, &name)?;
-            return Ok(part(&there));
-        }
-        let directory = self.0.library.directory(&definition);
-        let roots = [Root { name: "agent", path: &directory, excluded: &[] }];
-        let source = format!("agent {digest}");
-        let captured = shelf.repository.capture(
-            &Capture {
-                roots: &roots,
-                source: Some(&source),
-                parent: None,
-                label: None,
-                unless_like: None,
-                freeze: None,
-                threads: 1,
-                progress: &|_| true,
-            },
-            &mut State::default(),
-        )?;
-        let snapshot = ours(captured.snapshot.id);
-        let described =
-            AgentRecord { version: VERSION, digest: digest.clone(), snapshot, settings };
-        let described = serde_json::to_vec(&described).map_err(CloudError::here)?;
-        shelf.put(&name, &described)?;
-        // Whoever came first is named.
-        let there = shelf.get(&name, MAX_AGENT)?;
-        Ok(part(&there.ok_or_else(|| CloudError::NotFound(name.clone()))?))
+/// Notes that a snapshot of a session is in the cloud.
+async fn is_there(store: &dyn Store, session: SessionId, id: SnapshotId) -> Result<(), CloudError> {
+    match store.found_snapshot(session, id, Place::Cloud).await {
+        // It was forgotten meanwhile.
+        Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -271,85 +270,6 @@ async fn known(
     }
 }
 
-/// Drops parts that are to be put again with what follows; returns where the others end.
-fn keep_few(segments: &mut Vec<Segment>, end: Seq) -> Seq {
-    let end_of = |segments: &[Segment]| segments.last().map_or(Seq::ZERO, |last| last.last);
-    let mut more = end.get().saturating_sub(end_of(segments).get());
-    if more == 0 {
-        return end_of(segments);
-    }
-    while let Some(last) = segments.last() {
-        let entries = last.last.get() - last.first.get() + 1;
-        if entries > more || last.part.bytes >= SEGMENT_BYTES as u64 {
-            break;
-        }
-        more += entries;
-        segments.pop();
-    }
-    end_of(segments)
-}
-
-/// A part of a log that grows.
-#[derive(Default)]
-struct OpenSegment {
-    first: Seq,
-    last: Seq,
-    lines: Vec<u8>,
-}
-
-impl OpenSegment {
-    fn add(&mut self, entry: &LogEntry) -> Result<(), CloudError> {
-        if self.lines.is_empty() {
-            self.first = entry.seq;
-        }
-        self.last = entry.seq;
-        self.lines.extend_from_slice(line(entry).map_err(CloudError::here)?.as_bytes());
-        Ok(())
-    }
-
-    async fn put(&mut self, shelf: &Arc<Shelf>, stem: &str) -> Result<Segment, CloudError> {
-        let Self { first, last, lines } = std::mem::take(self);
-        let stem = format!("{stem}-{:020}-{:020}", first.get(), last.get());
-        let shelf = Arc::clone(shelf);
-        let part = blocking(move || shelf.put_part(&stem, &lines)).await?;
-        Ok(Segment { first, last, part })
-    }
-}
-
-/// Removes sets that are not the latest, once there are some; and what then no set needs.
-fn tidy_up(shelf: &Shelf, latest: &Head) -> Result<(), CloudError> {
-    let session = latest.session;
-    let names = shelf.heads(session)?;
-    if names.len() <= MAX_HEADS || names.last() != Some(&latest.name()) {
-        return Ok(());
-    }
-    let (old, kept) = names.split_at(names.len() - KEPT_HEADS);
-    let mut needed = BTreeSet::new();
-    for name in kept {
-        let Some(head) = shelf.head(name, (&latest.tenant, session))? else { return Ok(()) };
-        needed.extend(head.log.into_iter().map(|segment| segment.part.name));
-        needed.insert(head.record.name);
-    }
-    for name in old {
-        shelf.delete(name)?;
-    }
-    let heads = heads_of(session);
-    for listed in shelf.list(&place_of(session))? {
-        if !listed.name.starts_with(&heads) && !needed.contains(&listed.name) {
-            shelf.delete(&listed.name)?;
-        }
-    }
-    Ok(())
-}
-
-/// An object without some of its fields.
-fn without(json: &Json, names: &[&str]) -> Result<Json, CloudError> {
-    let mut fields: BTreeMap<String, Value> =
-        serde_json::from_str(json.get()).map_err(CloudError::here)?;
-    fields.retain(|name, _| !names.contains(&name.as_str()));
-    Json::of(&fields).map_err(CloudError::here)
-}
-
 impl crate::archive::Archive {
     /// Copies a snapshot to the cloud, unless it is there. Blocks.
     pub(super) fn bring_up(&self, tenant: &TenantId, id: SnapshotId) -> Result<(), CloudError> {
@@ -358,49 +278,17 @@ impl crate::archive::Archive {
         };
         let here = self.repository(tenant)?;
         let shelf = remote.shelf(tenant)?;
-        // What is wrong here is no fault of the cloud.
-        here.snapshot(theirs(id)).map_err(CloudError::here)?;
-        let copied = shelf.repository.replicate(&super::copy_of(&here, id))?;
+        if let Err(error) = here.snapshot(theirs(id)) {
+            // One that is there alone is there; otherwise what is wrong here is no fault of the cloud.
+            let is_there = shelf.repository.snapshot(theirs(id)).is_ok();
+            return if is_there { Ok(()) } else { Err(CloudError::here(error)) };
+        }
+        let copied = match shelf.repository.replicate(&super::copy_of(&here, id)) {
+            // What it lacks it lacks here.
+            Err(error @ SnapshotError::Missing(_)) => return Err(CloudError::here(error)),
+            copied => copied?,
+        };
         metrics::counter!("ash_cloud_bytes_total", "way" => "up").increment(copied.stored_bytes);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    fn segment(first: u64, last: u64, bytes: usize) -> Segment {
-        let part = Part { name: String::new(), bytes: bytes as u64, blake3: String::new() };
-        Segment { first: Seq::new(first), last: Seq::new(last), part }
-    }
-
-    #[test]
-    fn a_log_has_few_parts_however_often_it_grows() {
-        let mut segments = Vec::new();
-        let mut put = 0;
-        for end in 1..=4_096_u64 {
-            let after = keep_few(&mut segments, Seq::new(end));
-            put += end - after.get();
-            segments.push(segment(after.get() + 1, end, 1));
-            assert!(segments.len() <= 13, "{} parts at {end}", segments.len());
-        }
-        assert!(put <= 4_096 * 14, "{put} entries were put");
-    }
-
-    #[test]
-    fn a_part_that_is_long_enough_is_not_put_again() {
-        let mut segments = vec![segment(1, 10, SEGMENT_BYTES), segment(11, 12, 1)];
-        assert_eq!(keep_few(&mut segments, Seq::new(100)), Seq::new(10));
-        assert_eq!(segments.len(), 1);
-        assert_eq!(keep_few(&mut segments, Seq::new(10)), Seq::new(10));
-    }
-
-    #[test]
-    fn secrets_are_left_out() {
-        let options = r#"{"systemPrompt":"be kind","sealed":"AAAA","shown":{},"credentialId":"x"}"#;
-        let options = Json::parse(options.to_owned()).unwrap();
-        let left = without(&options, &SECRETS_OF_SESSIONS).unwrap();
-        assert_eq!(left.get(), r#"{"systemPrompt":"be kind"}"#);
     }
 }

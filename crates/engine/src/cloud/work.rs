@@ -1,91 +1,86 @@
 //! Who brings sessions up: one task that hands out work, and some that do it.
 //!
 //! What is to be done is in the outbox, and stays there until it is done, whoever dies. For each session the latest
-//! snapshot goes first, with a whole set; older ones follow. Sessions that somebody waits for go before all others.
+//! snapshot goes first, with a whole set; older ones follow. Sessions that have just changed go before all others.
 //! While the cloud does not answer, one at a time tries.
 
-use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ash_core::id::{OutboxId, SessionId, SnapshotId, TenantId};
-use ash_core::json::Json;
-use ash_core::snapshot::Snapshot;
+use ash_core::id::SessionId;
 use ash_core::time::Timestamp;
-use ash_store::{OutboxItem, OutboxTask, StoreError};
-use serde::{Deserialize, Serialize};
+use ash_store::{OutboxTask, StoreError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::upload::Anew;
-use super::{Cloud, CloudError};
+use super::owed::{Payload, TOPIC, payload_of};
+use super::remove::{self, Removal};
+use super::{Cloud, CloudError, blocking};
 use crate::shared::Shared;
 
-/// What its tasks are called in the outbox.
-pub(crate) const TOPIC: &str = "cloud";
-
-/// For how long a task is somebody's. Who takes longer is joined by a second one, which waits for the first.
+/// For how long a task is somebody's who does not say that it takes longer.
 const LEASE: Duration = Duration::from_secs(60);
 
 /// How long to wait before a task that failed is tried again, at first and at most.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(5 * 60);
 
-/// How often something is tried that does not fail because of the cloud.
+/// How often something is tried that does not fail because of the cloud, before it is tried rarely; and how rarely.
 const MAX_ATTEMPTS: u32 = 10;
+const RARELY: Duration = Duration::from_secs(60 * 60);
+
+/// When a task is looked at again whose session somebody works on, at first and at most.
+const AFTER_ANOTHER: Duration = Duration::from_secs(2);
+const LONG_AFTER_ANOTHER: Duration = Duration::from_secs(30);
+
+/// How long to wait at the most before a bucket is looked at again that is not known yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// How often the outbox is looked at when nothing is said, and when something is to be tried again.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(5);
 const BUSY: Duration = Duration::from_millis(500);
 
 /// How many sessions may be asked for at once: more are found in the outbox.
 const MAX_WANTED: usize = 1_024;
 
-/// What to bring up.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Payload {
-    session: SessionId,
-    snapshot: SnapshotId,
-}
-
-/// The tasks that snapshots of a session leave, where there is a cloud.
-pub(crate) fn to_bring_up(
-    shared: &Shared,
-    session: SessionId,
-    snapshots: &[Snapshot],
-) -> Vec<OutboxItem> {
-    if shared.cloud.is_none() {
-        return Vec::new();
-    }
-    let now = shared.now();
-    let task = |snapshot: &Snapshot| {
-        let payload = Payload { session, snapshot: snapshot.captured.id };
-        OutboxItem {
-            id: shared.ids.make(now, OutboxId::from_parts),
-            topic: TOPIC.to_owned(),
-            payload: Json::of(&payload).expect("two ids in an object are JSON"),
-            ready_at: now,
-        }
-    };
-    snapshots.iter().map(task).collect()
-}
-
-/// Sessions that somebody waits for.
+/// Sessions that have just changed, or that somebody waits for. One that fails keeps no other from its turn: it is in
+/// the outbox as well, or waits for its next change.
 #[derive(Default)]
-pub(crate) struct Wanted(Mutex<BTreeSet<SessionId>>);
+pub(crate) struct Wanted(Mutex<(Vec<SessionId>, Vec<SessionId>)>);
 
 impl Wanted {
     pub(super) fn add(&self, session: SessionId) {
         let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if wanted.len() < MAX_WANTED {
-            wanted.insert(session);
+        let (ready, _) = &mut *wanted;
+        ready.retain(|other| *other != session);
+        if ready.len() >= MAX_WANTED {
+            ready.remove(0);
         }
+        ready.push(session);
     }
 
     fn take(&self) -> Option<SessionId> {
-        // The youngest first.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_last()
+        // The latest first: while there is more than can be copied, what is newest is worth most.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.pop()
+    }
+
+    /// Puts one off that somebody works on already.
+    fn put_off(&self, session: SessionId) {
+        let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ready, busy) = &mut *wanted;
+        if !ready.contains(&session) && !busy.contains(&session) && busy.len() < MAX_WANTED {
+            busy.push(session);
+        }
+    }
+
+    /// Somebody is done: those that were put off may have their turn.
+    fn again(&self) {
+        let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ready, busy) = &mut *wanted;
+        let busy: Vec<_> = busy.drain(..).filter(|session| !ready.contains(session)).collect();
+        // They came before the others.
+        ready.splice(0..0, busy);
     }
 }
 
@@ -107,27 +102,46 @@ impl Turns {
 
 /// Something to do.
 enum Job {
-    /// Bring a session up that somebody waits for.
+    /// Find out which bucket it is.
+    Enter,
+    /// Bring a session up that has changed, or that somebody waits for.
     Session(SessionId),
     /// Do what the outbox says.
     Task(OutboxTask),
+    /// Bring up all that is missing of a session.
+    Rest(SessionId),
 }
 
 /// What came of it.
 enum Done {
     Fine,
-    /// It stays in the outbox, or is asked for again.
+    /// It stays in the outbox.
     Later,
+    /// Somebody works on the session already.
+    Busy,
+    /// It has to be looked for again after so long.
+    Missed(Duration),
 }
 
 /// Brings sessions up until the engine closes.
 pub(crate) async fn work(shared: Arc<Shared>, cloud: Cloud) {
-    let mut hand = Hand { shared, cloud, sweep: Sweep::From(None) };
+    let sweep = Sweep::default();
+    let mut hand = Hand { shared, cloud, sweep };
     let mut running: JoinSet<Done> = JoinSet::new();
     let mut news = hand.cloud.0.news.watch();
-    let mut pause = BUSY;
+    let (mut pause, mut look_again) = (BUSY, BUSY);
+    // What a server before this one had taken is nobody's.
+    hand.release().await;
+    let mut was_down = false;
     loop {
-        let most = if hand.cloud.is_down() { 1 } else { hand.cloud.0.uploads };
+        let is_down = hand.cloud.is_down();
+        if was_down && !is_down {
+            // It answers again: nobody need wait any longer.
+            hand.release().await;
+        }
+        was_down = is_down;
+        let is_one = is_down || !hand.cloud.is_entered();
+        let most = if is_one { 1 } else { hand.cloud.0.uploads };
         while running.len() < most
             && let Some(job) = hand.next().await
         {
@@ -138,26 +152,50 @@ pub(crate) async fn work(shared: Arc<Shared>, cloud: Cloud) {
             biased;
             () = hand.shared.tasks.closing() => return,
             Some(done) = running.join_next(), if !running.is_empty() => {
+                if !matches!(done, Ok(Done::Busy)) {
+                    hand.cloud.0.wanted.again();
+                }
                 pause = match done {
                     Ok(Done::Fine) => IDLE,
-                    Ok(Done::Later) | Err(_) => BUSY,
+                    Ok(Done::Missed(again)) => {
+                        hand.sweep.missed(again);
+                        BUSY
+                    }
+                    Ok(Done::Later | Done::Busy) | Err(_) => BUSY,
                 };
                 // It may be worth waiting a moment before the next one finds the same.
-                if pause == BUSY && hand.cloud.is_down() {
-                    tokio::time::sleep(BUSY).await;
+                if pause == BUSY && (hand.cloud.is_down() || !hand.cloud.is_entered()) {
+                    tokio::select! {
+                        biased;
+                        () = hand.shared.tasks.closing() => return,
+                        () = tokio::time::sleep(look_again) => {}
+                    }
+                    look_again = (look_again * 2).min(LOOK_AGAIN);
+                } else {
+                    look_again = BUSY;
                 }
             }
             () = news.changed() => pause = BUSY,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pause) => hand.cloud.0.wanted.again(),
         }
     }
 }
 
-/// What else may have to be brought up: snapshots from before there was a cloud, and what a server that was killed
-/// had taken.
-enum Sweep {
-    From(Option<SessionId>),
-    Over,
+/// What else may have to be brought up: snapshots from before there was a cloud, or from before it was this one, and
+/// what a server that was killed had taken.
+#[derive(Default)]
+struct Sweep {
+    after: Option<SessionId>,
+    /// Since when it is over.
+    over: Option<Timestamp>,
+    /// How long after that it begins again, if something could not be brought up.
+    again: Option<Duration>,
+}
+
+impl Sweep {
+    fn missed(&mut self, again: Duration) {
+        self.again = Some(self.again.map_or(again, |sooner| sooner.min(again)));
+    }
 }
 
 /// Finds work.
@@ -169,6 +207,9 @@ struct Hand {
 
 impl Hand {
     async fn next(&mut self) -> Option<Job> {
+        if !self.cloud.is_entered() {
+            return Some(Job::Enter);
+        }
         if let Some(session) = self.cloud.0.wanted.take() {
             return Some(Job::Session(session));
         }
@@ -186,90 +227,189 @@ impl Hand {
 
     async fn claim(&self) -> Result<Option<OutboxTask>, StoreError> {
         let now = self.shared.now();
-        let taken = self.shared.store.claim_outbox(TOPIC, now, now.plus(LEASE), 1).await?;
-        Ok(taken.into_iter().next())
+        for topic in [TOPIC, remove::TOPIC] {
+            let taken = self.shared.store.claim_outbox(topic, now, now.plus(LEASE), 1).await?;
+            if let Some(task) = taken.into_iter().next() {
+                return Ok(Some(task));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has everything tried again that waits.
+    async fn release(&self) {
+        for topic in [TOPIC, remove::TOPIC] {
+            if let Err(error) = self.shared.store.release_outbox(topic, self.shared.now()).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, "what waits for the cloud waits a little longer");
+            }
+        }
     }
 
     async fn lagging(&mut self) -> Option<Job> {
-        let Sweep::From(after) = self.sweep else { return None };
-        match self.shared.store.lagging_sessions(after, 1).await {
-            Ok(found) => {
-                self.sweep = found.first().map_or(Sweep::Over, |last| Sweep::From(Some(*last)));
-                found.first().map(|session| Job::Session(*session))
+        let now = self.shared.now();
+        match (self.sweep.over, self.sweep.again) {
+            // A clock that was set back does not put it off.
+            (Some(over), Some(again)) if over.plus(again) <= now || over > now => {
+                self.sweep = Sweep::default();
             }
-            Err(_) => None,
+            (Some(_), _) => return None,
+            (None, _) => {}
         }
+        let found = self.shared.store.lagging_sessions(self.sweep.after, 1).await.ok()?;
+        self.sweep.after = found.first().copied().or(self.sweep.after);
+        if found.is_empty() {
+            self.sweep.over = Some(now);
+        }
+        found.first().map(|session| Job::Rest(*session))
     }
 }
 
 async fn perform(shared: &Shared, cloud: &Cloud, job: Job) -> Done {
     let store = shared.store.as_ref();
     match job {
-        Job::Session(session) => {
-            let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return Done::Later };
-            let brought = cloud.bring_up(store, session, shared.now(), Anew::No).await;
-            if brought.as_ref().is_err_and(CloudError::is_transient) {
-                cloud.0.wanted.add(session);
-            }
-            settle(cloud, session, &brought)
+        Job::Enter => {
+            let entered = cloud.enter(store).await;
+            cloud.heard(entered.as_ref().err());
+            if entered.is_ok() { Done::Fine } else { Done::Later }
         }
-        Job::Task(task) => {
-            let Some(Payload { session, snapshot }) = payload_of(&task) else {
+        Job::Session(session) => {
+            // No place is taken while somebody works on it already.
+            let Ok(_turn) = cloud.0.turns.of(session).try_acquire() else {
+                cloud.0.wanted.put_off(session);
+                return Done::Busy;
+            };
+            let brought = cloud.bring_up(store, session, shared.now()).await;
+            match settle(shared, cloud, session, brought).await {
+                Ok(()) => Done::Fine,
+                Err(_) => Done::Later,
+            }
+        }
+        Job::Rest(session) => {
+            let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return Done::Later };
+            let brought = cloud.catch_up(store, session, shared.now()).await;
+            match settle(shared, cloud, session, brought).await {
+                Ok(()) | Err(CloudError::Elsewhere) => Done::Fine,
+                Err(error) if error.is_transient() => Done::Missed(LAST_RETRY),
+                Err(_) => Done::Missed(RARELY),
+            }
+        }
+        Job::Task(task) if task.item.topic == remove::TOPIC => {
+            let Some(removal) = payload_of::<Removal>(&task) else {
                 return finish(shared, &task).await;
             };
-            let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return Done::Later };
-            let mut brought = cloud.bring_up(store, session, shared.now(), Anew::No).await;
-            if brought.is_ok() {
-                brought = cloud.bring_up_older(store, session, snapshot).await;
+            let Ok(_turn) = cloud.0.turns.of(removal.session).try_acquire() else {
+                return put_off(shared, &task).await;
+            };
+            let removed = held(shared, &task, cloud.remove(store, removal)).await;
+            let removed = heard(cloud, removed).await;
+            if let Err(error) = &removed {
+                let error = error as &dyn std::error::Error;
+                tracing::warn!(error, "what is over could not be removed from the cloud");
             }
-            let _told = settle(cloud, session, &brought);
-            match brought {
-                Ok(()) => finish(shared, &task).await,
-                Err(error) if error.is_transient() || task.attempt < MAX_ATTEMPTS => {
-                    put_back(shared, &task).await
+            conclude(shared, &task, removed).await
+        }
+        Job::Task(task) => {
+            let Some(payload) = payload_of::<Payload>(&task) else {
+                return finish(shared, &task).await;
+            };
+            let session = payload.session;
+            // Who works on it already may bring this up too: no place is taken meanwhile.
+            let Ok(_turn) = cloud.0.turns.of(session).try_acquire() else {
+                return put_off(shared, &task).await;
+            };
+            let now = shared.now();
+            let brought = async {
+                match payload.snapshot {
+                    Some(snapshot) => cloud.bring_up_with(store, session, snapshot, now).await,
+                    None => cloud.bring_up(store, session, now).await,
                 }
-                // It is not tried for ever. That it is not there is to be seen.
-                Err(_) => finish(shared, &task).await,
+            };
+            let brought = held(shared, &task, brought).await;
+            let brought = settle(shared, cloud, session, brought).await;
+            conclude(shared, &task, brought).await
+        }
+    }
+}
+
+/// Nothing is given up: what fails for another reason than that the cloud is away is tried rarely in the end.
+async fn conclude(shared: &Shared, task: &OutboxTask, done: Result<(), CloudError>) -> Done {
+    match done {
+        // What is in the cloud and not ours is: the next snapshot is the time to look again.
+        Ok(()) | Err(CloudError::Elsewhere) => finish(shared, task).await,
+        Err(error) if error.is_transient() || task.attempt < MAX_ATTEMPTS => {
+            put_back(shared, task, retry_at(shared, task.attempt)).await
+        }
+        Err(_) => put_back(shared, task, shared.now().plus(RARELY)).await,
+    }
+}
+
+/// Puts a task back whose session somebody works on.
+async fn put_off(shared: &Shared, task: &OutboxTask) -> Done {
+    let wait = AFTER_ANOTHER.saturating_mul(task.attempt).min(LONG_AFTER_ANOTHER);
+    put_back(shared, task, shared.now().plus(wait)).await;
+    Done::Busy
+}
+
+/// Does what a task says, and says as long as that takes that it is being done.
+async fn held<T>(shared: &Shared, task: &OutboxTask, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(LEASE / 3) => {
+                let until = shared.now().plus(LEASE);
+                let held = shared.store.retry_outbox(task.item.id, task.attempt, until).await;
+                let _held_or_taken_by_another = done(held);
             }
         }
     }
 }
 
-fn payload_of(task: &OutboxTask) -> Option<Payload> {
-    match serde_json::from_str(task.item.payload.get()) {
-        Ok(payload) => Some(payload),
-        Err(error) => {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "a task for the cloud cannot be read, and is dropped");
-            None
-        }
+/// Takes note of how something went. If the cloud seems to be away, it is asked: only what it does not answer is its
+/// own fault.
+async fn heard(cloud: &Cloud, done: Result<(), CloudError>) -> Result<(), CloudError> {
+    let Err(CloudError::Unavailable(message)) = done else {
+        cloud.heard(done.as_ref().err());
+        return done;
+    };
+    let remote = Arc::clone(&cloud.0.remote);
+    let answers = blocking(move || remote.bucket()).await;
+    cloud.heard(answers.as_ref().err());
+    match answers {
+        Ok(_) => Err(CloudError::here(message)),
+        Err(error) => Err(error),
     }
 }
 
 /// Says what came of bringing a session up.
-fn settle(cloud: &Cloud, session: SessionId, brought: &Result<(), CloudError>) -> Done {
-    cloud.heard(brought.as_ref().err());
+async fn settle(
+    shared: &Shared,
+    cloud: &Cloud,
+    session: SessionId,
+    brought: Result<(), CloudError>,
+) -> Result<(), CloudError> {
+    let brought = heard(cloud, brought).await;
+    cloud.0.failures.note(session, brought.as_ref().err(), shared.now());
     cloud.tell();
     let outcome = if brought.is_ok() { "done" } else { "failed" };
     metrics::counter!("ash_cloud_uploads_total", "outcome" => outcome).increment(1);
-    match brought {
-        Ok(()) => Done::Fine,
-        // That is said for all of them.
-        Err(CloudError::Unavailable(_) | CloudError::Unfit(_)) => Done::Later,
+    match &brought {
+        // What is wrong with the cloud is said for all of them.
+        Ok(()) | Err(CloudError::Unavailable(_) | CloudError::Unfit(_)) => {}
         Err(error) => {
             let error = error as &dyn std::error::Error;
             tracing::warn!(error, session.id = %session, "session {session} could not be copied to the cloud");
-            Done::Later
         }
     }
+    brought
 }
 
 async fn finish(shared: &Shared, task: &OutboxTask) -> Done {
     done(shared.store.finish_outbox(task.item.id, task.attempt).await)
 }
 
-async fn put_back(shared: &Shared, task: &OutboxTask) -> Done {
-    let ready_at = retry_at(shared, task.attempt);
+async fn put_back(shared: &Shared, task: &OutboxTask, ready_at: Timestamp) -> Done {
     let _put_back_or_leased =
         done(shared.store.retry_outbox(task.item.id, task.attempt, ready_at).await);
     Done::Later
@@ -293,38 +433,4 @@ fn retry_at(shared: &Shared, attempt: u32) -> Timestamp {
     let chance =
         shared.ids.make(now, |_, random: [u8; 10]| u16::from_be_bytes([random[8], random[9]]));
     now.plus(FIRST_RETRY / 2 + longest * u32::from(chance) / u32::from(u16::MAX))
-}
-
-/// Whose session it is, for those who are asked to wait for it.
-pub(super) type Whose<'a> = (&'a TenantId, SessionId);
-
-impl Cloud {
-    /// Waits until what a session has worked on is in the cloud, unless that takes long.
-    pub(crate) async fn wait_for(&self, shared: &Shared, (tenant, session): Whose<'_>) {
-        let is_there = async {
-            let mut news = self.0.news.watch();
-            let mut is_wanted = false;
-            loop {
-                let Ok(stored) = shared.store.session(tenant, session).await else { return };
-                let standing = &stored.session;
-                let persistence = standing.persistence();
-                if persistence.failed().is_some() {
-                    return;
-                }
-                if standing.is_at_rest() && persistence.is_settled() {
-                    let Some(last) = persistence.last() else { return };
-                    match shared.store.snapshot(session, last.captured.id).await {
-                        Ok(row) if !row.places.cloud => {
-                            if !std::mem::replace(&mut is_wanted, true) {
-                                self.want(session);
-                            }
-                        }
-                        Ok(_) | Err(_) => return,
-                    }
-                }
-                news.changed().await;
-            }
-        };
-        let _there_or_late = tokio::time::timeout(self.0.wait, is_there).await;
-    }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use ash_core::id::SnapshotId;
-use ash_core::number::Fence;
+use ash_core::number::{Fence, LogEpoch};
 use ash_core::session::{AwayOutcome, Fact};
-use ash_store::{OutboxItem, SessionRecord};
+use ash_store::{SessionRecord, StoreError};
 
 use super::perform::Hands;
+use crate::cloud::to_remove;
 use crate::error::EngineError;
 use crate::host::{Away, PutAway, SandboxRef};
 use crate::leave::Leave;
@@ -32,7 +33,8 @@ impl Hands {
             let done = shared.host.put_away(away, leave).await;
             let outcome = match &done {
                 Ok(Away::Gone) => AwayOutcome::Gone,
-                Ok(Away::Wanted | Away::Changed | Away::Unsaved) | Err(_) => AwayOutcome::Stay,
+                Ok(Away::Changed | Away::Unsaved) => AwayOutcome::Uncaptured,
+                Ok(Away::Wanted) | Err(_) => AwayOutcome::Stay,
             };
             shared.counts.put_away(done.as_ref().ok().copied());
             let session = sandbox.session;
@@ -63,15 +65,20 @@ impl Hands {
 
     /// Removes all that is left of a session that is over. Files first, and what is remembered last: whoever dies
     /// in between does it again. Its snapshots are nobody's then, and are forgotten by the next collection.
-    pub(super) fn purge(&self, record: &SessionRecord, fence: Fence) {
+    pub(super) fn purge(&self, record: &SessionRecord, epoch: LogEpoch, fence: Fence) {
         let (shared, record) = (Arc::clone(&self.shared), record.clone());
         self.shared.tasks.spawn(async move {
             let session = record.id;
             let purged = async {
                 let gone = shared.host.purge(session).await;
                 gone.map_err(|error| EngineError::Unavailable(error.into()))?;
-                let follows = after_purge(&shared, &record);
+                // What lies elsewhere has to be removed by somebody who does not forget it.
+                let follows = to_remove(&shared, &record, epoch);
                 shared.store.purge_session(session, fence, &follows).await?;
+                if let Some(cloud) = &shared.cloud {
+                    cloud.tell();
+                }
+                purge_logs(&shared).await?;
                 Ok::<(), EngineError>(())
             };
             match purged.await {
@@ -93,16 +100,25 @@ impl Hands {
         let (shared, session) = (Arc::clone(&self.shared), self.session);
         self.shared.tasks.spawn(async move {
             let pruned = shared.store.prune_snapshots(session, keep.get(), &needed).await;
-            if let Err(error) = pruned {
-                let error = &error as &dyn std::error::Error;
-                tracing::debug!(error, session.id = %session, "no snapshot was forgotten");
+            match pruned {
+                Ok(gone) if gone.is_empty() => {}
+                Ok(_) => {
+                    if let Some(cloud) = &shared.cloud {
+                        // What is there names fewer of them from now on.
+                        cloud.want(session);
+                    }
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::debug!(error, session.id = %session, "no snapshot was forgotten");
+                }
             }
         });
     }
 }
 
-/// What has to follow for certain when a session is not remembered any more, written in the same step: whatever
-/// lies elsewhere has to be removed by somebody who does not forget it.
-fn after_purge(_shared: &Shared, _record: &SessionRecord) -> Vec<OutboxItem> {
-    Vec::new()
+/// Removes what is left of long logs of sessions that are gone: in steps, so that others can write meanwhile.
+pub(crate) async fn purge_logs(shared: &Shared) -> Result<(), StoreError> {
+    while !shared.tasks.is_closing() && shared.store.purge_logs().await? {}
+    Ok(())
 }

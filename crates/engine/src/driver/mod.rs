@@ -17,9 +17,10 @@
 //! again, which changes nothing if they had been recorded; a caller is told that the outcome is
 //! open, and asks again with its idempotency key.
 
-mod keep;
+pub(crate) mod keep;
+mod last_words;
 mod note;
-mod past;
+pub(crate) mod past;
 mod perform;
 mod setback;
 
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use ash_core::id::SessionId;
 use ash_core::number::Fence;
-use ash_core::session::{Decision, Effect, Fact, FilesPlace, Request, Sandbox, Session};
+use ash_core::session::{Decision, Effect, Fact, FilesPlace, Sandbox, Session};
 use ash_core::time::Timestamp;
 use ash_store::{Claimed, Commit, SessionRecord, Settings, StoreError};
 
@@ -38,6 +39,7 @@ use crate::error::EngineError;
 use crate::places::{Reservation, full};
 use crate::registry::{Decided, Envelope, FactSender, Inbox, ReceiptFor, Registry, Told, Want};
 use crate::shared::Shared;
+use last_words::gives_up_frozen_run;
 use perform::Hands;
 use setback::{After, Exit, Setback, Unanswered};
 
@@ -116,7 +118,8 @@ impl Driver {
         let mut owned = self.take_over(hands, start).await?;
         loop {
             if owned.session.is_at_rest()
-                && !hands.are_busy()
+                && !hands.are_busy(&owned.session)
+                && !self.captures_soon(&owned.session)
                 && self.registry.retire(self.id, &self.inbox)
             {
                 return Ok(());
@@ -174,9 +177,12 @@ impl Driver {
             match self.shared.store.claim_session(self.id, self.shared.owner).await {
                 Ok(claimed) => {
                     self.shared.places.note(&claimed.session);
+                    // The last owner may have died before it had done so.
+                    self.shared.host.note(&claimed.record, &claimed.session);
                     return Ok(Owned::from(claimed));
                 }
                 Err(error) if error.is_transient() => {
+                    self.shared.could_not_record(&error);
                     tracing::warn!(
                         session.id = %self.id,
                         error = &error as &dyn std::error::Error,
@@ -248,12 +254,18 @@ impl Driver {
         hands: &mut Hands,
         batch: &[Fact],
     ) -> Result<(), Exit> {
+        let mut was_heard = false;
         loop {
             let ctx = self.shared.context();
             let mut next = owned.session.clone();
             let mut decision = Decision::default();
             for fact in batch {
                 decision.extend(next.observe(&ctx, fact.clone()));
+            }
+            if !was_heard && gives_up_frozen_run(&owned.session, &next) {
+                was_heard = true;
+                Box::pin(self.hear_out(owned, hands)).await?;
+                continue;
             }
             if next == owned.session {
                 hands.perform(&owned.record, decision.effects);
@@ -327,19 +339,17 @@ impl Driver {
         want: Want,
         place: Option<Reservation>,
     ) -> Result<(), Unanswered> {
-        let mut next = owned.session.clone();
         let mut extras = Extras::default();
-        let decision = match want {
+        let (next, decision) = match want {
             Want::Decide { request, receipt } => {
-                let decision = self.request(&mut next, request)?;
                 extras.receipt = receipt;
-                decision
+                self.request(owned, hands, request).await?
             }
             Want::Configure(change) => {
                 let mut settings = owned.record.settings.clone();
                 change(&mut settings);
                 extras.settings = Some(settings);
-                Decision::default()
+                (owned.session.clone(), Decision::default())
             }
         };
         if next == owned.session && extras.is_empty() {
@@ -362,12 +372,6 @@ impl Driver {
         }
     }
 
-    fn request(&self, session: &mut Session, request: Request) -> Result<Decision, Unanswered> {
-        session
-            .request(&self.shared.context(), request)
-            .map_err(|refusal| Unanswered::Told(refusal.into()))
-    }
-
     /// Records a decision; then, and only then, tells followers and acts on it.
     async fn commit(
         &mut self,
@@ -377,14 +381,15 @@ impl Driver {
         decision: Decision,
         extras: Extras,
     ) -> Result<(), Setback> {
+        let told = extras.settings.as_ref();
         let commit = Commit {
             fence: owned.fence,
             expected_seq: owned.session.last_seq(),
             due_at: next.next_deadline(&self.shared.policy),
             entries: decision.entries,
             runs: decision.runs,
+            outbox: to_bring_up(&self.shared, (&owned.session, &next), told, &decision.snapshots),
             settings: extras.settings,
-            outbox: to_bring_up(&self.shared, self.id, &decision.snapshots),
             snapshots: decision.snapshots,
             receipt: extras.receipt.map(|receipt| receipt(owned.session.last_seq())),
             session: next,
@@ -393,7 +398,7 @@ impl Driver {
         match self.shared.store.commit(&commit).await {
             Ok(()) => {
                 let grew = commit.session.last_seq() > owned.session.last_seq();
-                self.shared.tell_cloud(&owned.session, &commit.session);
+                self.shared.tell_of(&owned.session, &commit);
                 let before = owned.session.current_run().map(|run| (run.id, run.phase));
                 note::tell(&self.shared, &owned.record, &owned.session, &commit);
                 owned.session = commit.session;
@@ -412,7 +417,7 @@ impl Driver {
                     hands.prune(owned.session.needed_snapshots());
                 }
                 if decision.effects.contains(&Effect::Purge) {
-                    hands.purge(&owned.record, owned.fence);
+                    hands.purge(&owned.record, owned.session.log_epoch(), owned.fence);
                 }
                 hands.perform(&owned.record, decision.effects);
                 Ok(())

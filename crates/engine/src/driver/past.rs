@@ -1,11 +1,13 @@
-//! What a session's log says, for a host that asks.
+//! What a session's log says and which snapshots it has, for a host that asks.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use ash_core::id::SnapshotId;
 use ash_core::lineage::Lineage;
-use ash_core::number::Seq;
-use ash_core::session::LogEntry;
-use ash_store::{SessionRecord, Store, StoreError};
+use ash_core::number::{Seq, Turn};
+use ash_core::session::{LogEntry, Session};
+use ash_store::{Places, SessionRecord, Store, StoreError, StoredSnapshot};
 use async_trait::async_trait;
 
 use crate::host::{HostError, Past};
@@ -13,13 +15,16 @@ use crate::host::{HostError, Past};
 /// How many entries are read at once at the most; the store has a bound in bytes as well.
 const PAGE: u32 = 1_000;
 
-pub(super) struct LogOf<'a> {
+/// How many snapshots are tried at the most before files are given up.
+const MOST_TRIED: usize = 100;
+
+pub(crate) struct LogOf<'a> {
     store: &'a dyn Store,
     record: &'a SessionRecord,
 }
 
 impl<'a> LogOf<'a> {
-    pub(super) fn new(store: &'a dyn Store, record: &'a SessionRecord) -> Self {
+    pub(crate) fn new(store: &'a dyn Store, record: &'a SessionRecord) -> Self {
         Self { store, record }
     }
 }
@@ -41,6 +46,52 @@ impl Past for LogOf<'_> {
         let read = self.store.events_after(self.record.id, after, PAGE).await;
         read.map_err(|error| unread(&error))
     }
+
+    async fn snapshots(&self) -> Result<Vec<StoredSnapshot>, HostError> {
+        let stored = self.store.session(&self.record.tenant, self.record.id).await;
+        let stored = stored.map_err(|error| unread(&error))?;
+        let rows = self.store.snapshots(self.record.id, PAGE).await;
+        let rows = rows.map_err(|error| unread(&error))?;
+        Ok(in_order(&stored.session, rows))
+    }
+
+    async fn lost(&self, snapshot: SnapshotId) {
+        let noted = async {
+            let StoredSnapshot { places, .. } =
+                self.store.snapshot(self.record.id, snapshot).await?;
+            let places = Places { local: false, ..places };
+            self.store.place_snapshot(self.record.id, snapshot, places).await
+        };
+        if let Err(error) = noted.await {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(error, session.id = %self.record.id, "a place was not noted");
+        }
+    }
+}
+
+/// Those of a session's snapshots that its files may be brought back from, the best first.
+fn in_order(session: &Session, rows: Vec<StoredSnapshot>) -> Vec<StoredSnapshot> {
+    let persistence = session.persistence();
+    let Some(last) = persistence.last() else { return Vec::new() };
+    let is_of_branch = |kept: &StoredSnapshot| {
+        let turn = kept.snapshot.turn;
+        let is_of_branch = turn == Turn::ZERO || session.lineage().contains(turn);
+        kept.snapshot.seq <= last.seq && is_of_branch
+    };
+    let best = [Some(last), persistence.proven()].into_iter().flatten();
+    let mut order: Vec<StoredSnapshot> = Vec::new();
+    for snapshot in best {
+        let id = snapshot.captured.id;
+        let row = rows.iter().find(|row| row.snapshot.captured.id == id).cloned();
+        // Of one without a row nothing is known but that it was captured here.
+        let places = Places { local: true, cloud: false };
+        order.push(row.unwrap_or(StoredSnapshot { snapshot: snapshot.clone(), places }));
+    }
+    order.extend(rows.into_iter().filter(is_of_branch));
+    let mut known = BTreeSet::new();
+    order.retain(|kept| known.insert(kept.snapshot.captured.id));
+    order.truncate(MOST_TRIED);
+    order
 }
 
 fn unread(error: &StoreError) -> HostError {

@@ -16,14 +16,14 @@ use ash_core::failure::Death;
 use ash_core::id::{RunId, SessionId, SnapshotId};
 use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::resume::{Found, Source};
-use ash_core::session::{Effect, Fact, Session};
+use ash_core::session::{Effect, Fact, Sandbox, Session};
 use ash_core::snapshot::{PersistOutcome, PutBackOutcome};
 use ash_store::{Place, SessionRecord};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::past::LogOf;
-use crate::host::{HostError, Persist, Reporter, SandboxRef, StandStill, Start};
+use crate::host::{HostError, Persist, Reporter, SandboxRef, StandStill, Start, Thawed};
 use crate::leave::Leave;
 use crate::registry::{FactSender, Told};
 use crate::shared::{Link, Shared};
@@ -48,13 +48,17 @@ pub(super) struct Hands {
     pub(super) outcomes: mpsc::Sender<Told>,
     lane: Option<Lane>,
     /// The connection that was asked for last.
-    link: Option<(Incarnation, Link)>,
+    pub(super) link: Option<(Incarnation, Link)>,
     /// The right to remove the files, while somebody is at it.
     pub(super) leave: Option<Leave>,
     /// The stops that are under way: the driver stays to hear of them.
     stops: Arc<Signal<BTreeSet<Incarnation>>>,
     /// The latest that was told to stop.
     told_to_stop: Arc<AtomicU32>,
+    /// The one that is gone and is asked for what it had to tell: the driver stays to hear it.
+    pub(super) last_words_of: Option<Incarnation>,
+    /// Held while files are put back.
+    putting_back: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Does what is to be done with one sandbox, in order.
@@ -66,7 +70,7 @@ struct Lane {
 
 /// What a lane does next.
 enum Errand {
-    Do(Effect, Link),
+    Do(Box<Effect>, Link),
     /// Nothing, until a sandbox that stands still moves again.
     Wait(oneshot::Receiver<()>),
 }
@@ -102,49 +106,23 @@ impl Hands {
             leave: None,
             stops,
             told_to_stop,
+            last_words_of: None,
+            putting_back: Arc::default(),
         }
     }
 
     /// Whether something is being done that nobody will ask about again.
-    pub(super) fn are_busy(&self) -> bool {
-        !self.stops.get().is_empty()
+    pub(super) fn are_busy(&self, session: &Session) -> bool {
+        let listens = self.last_words_of == Some(session.incarnation());
+        (listens && session.sandbox() != Sandbox::None) || !self.stops.get().is_empty()
     }
 
-    /// Resolves when a driver that has nothing else to do may go.
+    /// Resolves when the stops are over for which a driver that has nothing else to do has stayed.
     pub(super) async fn rest(&self) {
-        if !self.are_busy() {
+        if self.stops.get().is_empty() {
             return future::pending().await;
         }
         self.stops.watch().wait_for(BTreeSet::is_empty).await;
-    }
-
-    /// What to make of something that was told. A sandbox is only listened to over the
-    /// connection that was asked for last: what comes over an earlier one may have a hole before
-    /// it, made by a driver that went without recording what it had heard.
-    pub(super) fn believe(
-        &mut self,
-        record: &SessionRecord,
-        session: &Session,
-        told: Told,
-    ) -> Option<Fact> {
-        let Told { link, fact } = told;
-        if link.is_none() || link == self.link.map(|(_, link)| link) {
-            return Some(fact);
-        }
-        // Its end would be told once only. Asked again, it tells what came before, and then that.
-        // Who sees from outside that it is gone has not heard what it had to tell: whoever is
-        // connected to it may have missed something too.
-        if let Fact::SandboxGone { incarnation, .. } = fact
-            && incarnation == session.incarnation()
-        {
-            let attach = Effect::Attach { incarnation, after: session.spool() };
-            if link == Some(Link::OUTSIDE) {
-                self.connect(record, incarnation, attach);
-            } else {
-                self.perform(record, vec![attach]);
-            }
-        }
-        None
     }
 
     /// Sets about what was decided. Call only after the decision is durable.
@@ -193,7 +171,12 @@ impl Hands {
     }
 
     /// Does something that connects anew.
-    fn connect(&mut self, record: &SessionRecord, incarnation: Incarnation, effect: Effect) {
+    pub(super) fn connect(
+        &mut self,
+        record: &SessionRecord,
+        incarnation: Incarnation,
+        effect: Effect,
+    ) {
         let link = self.shared.next_link();
         self.link = Some((incarnation, link));
         self.put(record, incarnation, effect, link);
@@ -212,7 +195,7 @@ impl Hands {
         if crowded && matches!(effect, Effect::Acknowledge { .. }) {
             return; // The next one says the same and more.
         }
-        if let Err(error) = lane.errands.try_send(Errand::Do(effect, link)) {
+        if let Err(error) = lane.errands.try_send(Errand::Do(Box::new(effect), link)) {
             tracing::warn!(
                 session.id = %session,
                 "the sandbox of session {session} is too slow, dropped: {error}",
@@ -255,6 +238,8 @@ impl Hands {
 
     /// Has files put back. Nothing of the session runs, and nothing will before the outcome is known.
     fn put_back(&self, record: &SessionRecord, number: u64, snapshot: SnapshotId) {
+        // One that takes longer than was waited for is let to its end: it does the same.
+        let Ok(turn) = Arc::clone(&self.putting_back).try_lock_owned() else { return };
         let (shared, outcomes) = (Arc::clone(&self.shared), self.outcomes.clone());
         let (session, tenant) = (self.session, record.tenant.clone());
         self.shared.tasks.spawn(async move {
@@ -264,6 +249,7 @@ impl Hands {
                 tracing::warn!(error, session.id = %session, "session {session}: {error}");
                 PutBackOutcome::Failed
             });
+            drop(turn);
             let _driver_gone = outcomes.send(Fact::PutBack { number, outcome }.into()).await;
         });
     }
@@ -345,7 +331,7 @@ impl Worker {
     async fn work(self, mut queue: mpsc::Receiver<Errand>) {
         while let Some(errand) = queue.recv().await {
             match errand {
-                Errand::Do(effect, link) => self.perform(effect, link).await,
+                Errand::Do(effect, link) => self.perform(*effect, link).await,
                 Errand::Wait(moves) => {
                     let _moves_or_late = tokio::time::timeout(LONGEST_STAND_STILL, moves).await;
                 }
@@ -357,11 +343,26 @@ impl Worker {
         let host = &self.shared.host;
         let sandbox = self.sandbox;
         let done = match effect {
-            Effect::StartSandbox { incarnation, transcript, completed_runs, snapshot, proven } => {
-                let (record, transcript) = (&self.record, transcript.as_ref());
-                let (snapshot, proven) = (snapshot.as_ref(), proven.as_deref());
-                let past = &LogOf::new(&*self.shared.store, record);
-                let start = Start { record, transcript, completed_runs, snapshot, proven, past };
+            Effect::StartSandbox {
+                incarnation,
+                transcript,
+                completed_runs,
+                turns,
+                if_lost,
+                snapshot,
+                proven,
+            } => {
+                let record = &self.record;
+                let start = Start {
+                    record,
+                    transcript: transcript.as_ref(),
+                    completed_runs,
+                    turns,
+                    if_lost,
+                    snapshot: snapshot.as_ref(),
+                    proven: proven.as_deref(),
+                    past: &LogOf::new(&*self.shared.store, record),
+                };
                 return self.start(incarnation, start, link).await;
             }
             Effect::Attach { incarnation, after } => {
@@ -437,10 +438,19 @@ impl Worker {
         }
     }
 
+    /// Tried for a while, as an attach is: one that was killed while it was frozen may die only now.
     async fn thaw(&self, incarnation: Incarnation, asked: Seq, after: SpoolPosition, link: Link) {
-        match self.shared.host.thaw(self.sandbox, after, self.reporter(link)).await {
-            Ok(()) => self.tell(Fact::SandboxThawed { incarnation, asked }).await,
-            Err(error) => self.complain(&error),
+        let thawed = async {
+            loop {
+                match self.shared.host.thaw(self.sandbox, after, self.reporter(link)).await {
+                    Ok(thawed) => return thawed,
+                    Err(error) => self.complain(&error),
+                }
+                tokio::time::sleep(ATTACH_PAUSE).await;
+            }
+        };
+        if let Ok(Thawed::GoesOn) = tokio::time::timeout(ATTACH_ATTEMPT, thawed).await {
+            self.tell(Fact::SandboxThawed { incarnation, asked }).await;
         }
     }
 

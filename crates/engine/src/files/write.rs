@@ -1,10 +1,14 @@
-//! Files appear whole or not at all: written under a name that means nothing, then renamed.
+//! Files appear whole or not at all: written without a name, or under one that means nothing where the file system wants
+//! one, then given theirs. Who dies while a file arrives leaves nothing.
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, renameat, symlinkat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, linkat, openat, renameat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
 
 use super::beneath::{Tree, kind_of, look_in};
 use super::path::FilePath;
@@ -46,18 +50,14 @@ impl Tree {
             Executable::AsBefore => before,
         };
         let temporary = Temporary::name(dir.as_fd())?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = openat(
-            &dir,
-            temporary.name.as_str(),
-            flags | OFlags::CLOEXEC,
-            Mode::from_raw_mode(0o600),
-        )?;
-        let mut file = File::from(file);
+        let (mut file, has_name) = temporary.make()?;
         let size = io::copy(content, &mut file)?;
         file.flush()?;
         self.give(file.as_fd())?;
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        if !has_name {
+            temporary.give_to(&file)?;
+        }
         temporary.becomes(path.name())?;
         Ok(size)
     }
@@ -90,6 +90,25 @@ struct Temporary<'a> {
 impl<'a> Temporary<'a> {
     fn name(dir: BorrowedFd<'a>) -> Result<Self, FileError> {
         Ok(Self { dir, name: unused_name()?, is_kept: false })
+    }
+
+    /// Makes a file, which has no name yet where the file system can do that. Says whether it has this one.
+    fn make(&self) -> Result<(File, bool), FileError> {
+        let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
+        match openat(self.dir, ".", flags | OFlags::TMPFILE, mode) {
+            Ok(file) => return Ok((file.into(), false)),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        Ok((openat(self.dir, self.name.as_str(), flags, mode)?.into(), true))
+    }
+
+    /// Gives the name to a file that has none.
+    fn give_to(&self, file: &File) -> Result<(), FileError> {
+        let file = format!("/proc/self/fd/{}", file.as_raw_fd());
+        linkat(CWD, file, self.dir, self.name.as_str(), AtFlags::SYMLINK_FOLLOW)?;
+        Ok(())
     }
 
     fn becomes(mut self, name: &[u8]) -> Result<(), FileError> {

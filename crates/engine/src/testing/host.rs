@@ -13,15 +13,18 @@ use ash_core::failure::{Death, Failure, FailureCode};
 use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::SpoolPosition;
-use ash_core::resume::Found;
+use ash_core::resume::{Found, IfLost};
+use ash_core::session::NumberedReport;
 use ash_core::snapshot::Captured;
 use ash_protocol::{ExecEnd, ExecRequest, ExecResult};
 use async_trait::async_trait;
+use tokio::sync::mpsc;
 
 use super::world::{World, incarnations};
 use super::{Dice, Gate};
 use crate::host::{
-    Away, HostError, Persist, PutAway, Reporter, SandboxHost, SandboxRef, StandStill, Start,
+    Away, HostError, NotReady, Past, Persist, PutAway, Ready, Reporter, SandboxHost, SandboxRef,
+    StandStill, Start, Thawed,
 };
 use crate::leave::Leave;
 
@@ -94,6 +97,11 @@ impl FakeHost {
         let state = self.0.state();
         let alive = state.sandboxes.iter().filter(|(_, sandbox)| sandbox.death.is_none());
         alive.map(|(name, _)| *name).collect()
+    }
+
+    /// An agent finishes its turn, and nobody hears of it yet: its reports are only in the sandbox.
+    pub fn finish_unheard(&self, sandbox: SandboxRef, run: RunId) {
+        self.0.finish_unheard(sandbox, run);
     }
 
     /// Has a sandbox run that nobody asked for.
@@ -212,12 +220,26 @@ impl SandboxHost for FakeHost {
         sandbox: SandboxRef,
         after: SpoolPosition,
         reporter: Reporter,
-    ) -> Result<(), HostError> {
+    ) -> Result<Thawed, HostError> {
         self.call("thaw", || {
             self.0.change(sandbox, |sandbox| sandbox.frozen = false);
             self.0.connect(sandbox, after, reporter);
+            if self.alive().contains(&sandbox) { Thawed::GoesOn } else { Thawed::Gone }
         })
         .await
+    }
+
+    fn unheard(
+        &self,
+        sandbox: SandboxRef,
+        after: SpoolPosition,
+    ) -> mpsc::Receiver<Vec<NumberedReport>> {
+        let (pieces, unheard) = mpsc::channel(1);
+        let reports = self.0.spooled(sandbox, after);
+        if !reports.is_empty() {
+            pieces.try_send(reports).expect("there is room for one");
+        }
+        unheard
     }
 
     async fn deliver(
@@ -320,6 +342,18 @@ impl SandboxHost for FakeHost {
         _snapshot: SnapshotId,
     ) -> Result<bool, HostError> {
         self.call("look", || false).await
+    }
+
+    /// Nothing is far away here.
+    async fn fetch_files(
+        &self,
+        session: SessionId,
+        _tenant: &TenantId,
+        _past: &dyn Past,
+        _if_lost: IfLost,
+    ) -> Result<Ready, NotReady> {
+        let is_there = self.0.state().workspaces.contains_key(&session);
+        Ok(if is_there { Ready::InPlace } else { Ready::Nothing })
     }
 
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError> {

@@ -5,6 +5,7 @@
 //! with paused time the same seed gives the same history.
 
 mod agent;
+mod gated;
 mod host;
 mod store;
 mod world;
@@ -18,6 +19,7 @@ use ash_core::time::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub use gated::GatedHost;
 pub use host::{FakeHost, HostFaults};
 pub use store::{FlakyStore, StoreFaults};
 

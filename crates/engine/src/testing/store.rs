@@ -13,10 +13,10 @@ use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use ash_store::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
-    Result, RunRecord, SessionFilter, SessionRecord, Store, StoreError, StoredSession,
-    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
+    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
+    Receipt, ReceiptKey, Resting, Result, RunRecord, SessionFilter, SessionRecord, Store,
+    StoreError, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use async_trait::async_trait;
 
@@ -140,6 +140,7 @@ through_the_line! {
     fn configure_agent(tenant: &TenantId, name: &AgentName, settings: &Json, at: Timestamp)
         -> Agent;
     fn agents(tenant: &TenantId) -> Vec<Agent>;
+    fn used_definitions() -> Vec<Json>;
     fn delete_agent(tenant: &TenantId, name: &AgentName) -> Vec<SessionId>;
     fn next_owner() -> Owner;
     fn create_session(session: &NewSession) -> Fence;
@@ -169,7 +170,9 @@ through_the_line! {
     fn snapshot(session: SessionId, id: SnapshotId) -> StoredSnapshot;
     fn place_snapshot(session: SessionId, id: SnapshotId, places: Places) -> ();
     fn found_snapshot(session: SessionId, id: SnapshotId, place: Place) -> ();
-    fn cloud_seqs(sessions: &[SessionId]) -> BTreeMap<SessionId, Seq>;
+    fn cloud_heads(sessions: &[SessionId]) -> BTreeMap<SessionId, CloudHead>;
+    fn put_cloud_head(session: SessionId, head: &CloudHead) -> ();
+    fn use_cloud(bucket: &str, writer: &str) -> CloudUse;
     fn lagging_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
     fn cloud_lag() -> u64;
     fn forget_snapshot(session: SessionId, id: SnapshotId) -> ();
@@ -183,10 +186,12 @@ through_the_line! {
         due_at: Option<Timestamp>
     ) -> ();
     fn purge_session(id: SessionId, fence: Fence, outbox: &[OutboxItem]) -> ();
+    fn purge_logs() -> bool;
     fn receipt(key: &ReceiptKey) -> Option<Receipt>;
     fn purge_receipts(before: Timestamp) -> u64;
     fn claim_outbox(topic: &str, now: Timestamp, leased_until: Timestamp, limit: u32)
         -> Vec<OutboxTask>;
+    fn release_outbox(topic: &str, now: Timestamp) -> u64;
     fn finish_outbox(id: OutboxId, attempt: u32) -> ();
     fn retry_outbox(id: OutboxId, attempt: u32, ready_at: Timestamp) -> ();
 }

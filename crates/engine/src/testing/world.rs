@@ -10,7 +10,8 @@ use ash_core::failure::{Death, Failure, FailureCode};
 use ash_core::id::{RunId, SessionId, SnapshotId};
 use ash_core::number::{Incarnation, SpoolPosition};
 use ash_core::resume::{Found, Native, Source, Workspace};
-use ash_core::session::{NumberedReport, Report};
+use ash_core::run::{Completion, Usage};
+use ash_core::session::{AgentEnding, NumberedReport, Report, ReportBody};
 use ash_core::snapshot::Captured;
 use ash_core::time::Timestamp;
 use tokio::task::{AbortHandle, JoinSet};
@@ -172,6 +173,7 @@ impl World {
                 workspace: Workspace::Kept,
                 source: Source::Local,
                 snapshot: None,
+                unverified: 0,
                 files: 1,
                 bytes: 1,
                 native: if turns == 0 { Native::None } else { Native::Intact },
@@ -210,6 +212,26 @@ impl World {
         }
         // Also one that never came up: it must not come up later.
         self.die(name, Death::Stopped);
+    }
+
+    /// What a sandbox has said after `after`.
+    pub(super) fn spooled(&self, name: SandboxRef, after: SpoolPosition) -> Vec<NumberedReport> {
+        let state = self.state();
+        let Some(sandbox) = state.sandboxes.get(&name) else { return Vec::new() };
+        sandbox.spool.range(after.get() + 1..).map(numbered).collect()
+    }
+
+    /// The turn ends while nobody is connected.
+    pub(super) fn finish_unheard(&self, name: SandboxRef, run: RunId) {
+        let how = AgentEnding::Completed(Completion::EndTurn);
+        let body = ReportBody::Ended { how, usage: Usage::default() };
+        if let Some(sandbox) = self.state().sandboxes.get_mut(&name) {
+            if let Some(pump) = sandbox.pump.take() {
+                pump.abort();
+            }
+            sandbox.last_report += 1;
+            sandbox.spool.insert(sandbox.last_report, Report { run, body });
+        }
     }
 
     /// Sends everything after `after` to whoever asked last.

@@ -158,6 +158,7 @@ impl World {
             ids: IdSource::seeded(1),
             owner,
             cloud: None,
+            bundles: None,
         });
         Self { engine, host, store, _dir: dir }
     }

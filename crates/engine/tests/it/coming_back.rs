@@ -165,21 +165,6 @@ async fn an_interrupt_of_a_prompt_that_waits_for_its_session_names_its_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupt_of_a_frozen_run_does_not_wait_for_its_thaw() {
-    let world = TestEngine::start().await;
-    world.behave(StoreFaults::default(), UNHURRIED);
-    let session = world.session().await;
-    let frozen = world.prompt(session).await.unwrap();
-    world.until(session, "phase").await;
-    world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
-    let record = world.engine.interrupt(&tenant(), session, None).await.unwrap();
-    assert_eq!((record.id, record.status), (frozen.run, RunStatus::Running));
-    world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
-    world.until(session, "run_ended").await;
-    assert_eq!(world.status_of(session, frozen).await, RunStatus::Cancelled);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_command_needs_a_live_sandbox_and_keeps_it_awake() {
     let world = TestEngine::start().await;
     let session = world.session().await;

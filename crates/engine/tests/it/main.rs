@@ -8,6 +8,7 @@ mod agents;
 mod behaviour;
 mod bridges;
 mod coming_back;
+mod frozen;
 mod keeping;
 mod pool;
 mod simulation;

@@ -171,6 +171,7 @@ async fn engine(
         ids: IdSource::seeded(owner.get() << 32),
         owner,
         cloud: None,
+        bundles: None,
     })
 }
 

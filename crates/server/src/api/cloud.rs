@@ -17,6 +17,10 @@ pub struct CloudSession {
     pub title: Option<String>,
     /// How many turns it has.
     pub turns: u32,
+    /// Where it stood there, such as `ended`; null, if that is not known.
+    #[serde(default)]
+    #[schema(required)]
+    pub status: Option<String>,
     /// The last entry of its log there.
     pub seq: u64,
     /// Its files.

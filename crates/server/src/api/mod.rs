@@ -44,8 +44,8 @@ pub(crate) use object::Object;
 pub use problem::Problem;
 pub use run::{Run, RunBody, RunError, Runs, Usage};
 pub use session::{
-    Activity, ConversationReceipt, CreateSession, McpServer, PauseSession, PermissionMode,
-    ResumeReceipt, ResumeSession, Resumed, Session, SessionBody, SessionError, SessionStatus,
-    Sessions, UpdateConfig, WhenRunning,
+    Activity, CloudFailure, ConversationReceipt, CreateSession, McpServer, PauseSession,
+    PermissionMode, ResumeReceipt, ResumeSession, Resumed, Session, SessionBody, SessionError,
+    SessionStatus, Sessions, UpdateConfig, WhenRunning,
 };
 pub use snapshot::{SessionSnapshot, Snapshot, SnapshotFailure, SnapshotLocation, Snapshots};

@@ -28,7 +28,7 @@ pub enum SessionStatus {
     Error,
 }
 
-/// What a live sandbox does.
+/// What a session does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Activity {
@@ -38,6 +38,8 @@ pub enum Activity {
     Running,
     /// It is frozen.
     Frozen,
+    /// Its conversation and its files are on their way back to an earlier point.
+    Rewinding,
 }
 
 /// What went wrong with a session.
@@ -90,7 +92,7 @@ pub struct Session {
     pub title: Option<String>,
     /// Whatever its owner wants to remember.
     pub metadata: BTreeMap<String, String>,
-    /// What its live sandbox does; null without one.
+    /// What its live sandbox does, or that it is being rewound; null otherwise.
     #[schema(required)]
     pub activity: Option<Activity>,
     /// How many sandboxes it has had.
@@ -118,11 +120,25 @@ pub struct Session {
     /// What went wrong with the last capture of its files, until one succeeds.
     #[schema(required)]
     pub snapshot_error: Option<SnapshotFailure>,
-    /// The last entry that is in the cloud.
+    /// The entry of the log at which the files were captured that are in the cloud.
     #[schema(required)]
     pub cloud_seq: Option<u64>,
+    /// Why it is not in the cloud as it is, if it was tried, until it is.
+    #[serde(default)]
+    #[schema(required)]
+    pub cloud_error: Option<CloudFailure>,
     /// What keeps its sandbox from the rest of the machine, or would keep the one that it gets.
     pub isolation: String,
+}
+
+/// Why a session is not in the cloud as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CloudFailure {
+    /// What went wrong.
+    pub message: String,
+    /// When.
+    #[schema(format = DateTime)]
+    pub at: String,
 }
 
 /// One session.
@@ -308,9 +324,12 @@ pub struct PauseSession {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResumeSession {
-    /// Rather fail than begin with an empty workspace.
+    /// Rather fail than begin with a fresh workspace.
     #[serde(default)]
     pub require_state: bool,
+    /// Begin with whatever can be had now, and be it a fresh workspace, though its files are said to be in the cloud.
+    #[serde(default)]
+    pub allow_fresh: bool,
 }
 
 /// What came back.
@@ -330,8 +349,14 @@ pub struct ResumeReceipt {
     /// The entry that the snapshot was made at.
     #[schema(required)]
     pub snapshot_seq: Option<u64>,
+    /// Whether the snapshot is not the last one, because later ones are lost. Left out if it is.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub outdated: bool,
+    /// How many paths of the snapshot could not be read any more, and are missing. Left out if there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
     /// How many files of the workspace are newer than the snapshot and could not be held against it, after the machine
-    /// was restarted. Left out if there are none.
+    /// was restarted; all of them, if there was no good snapshot. Left out if there are none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unverified: u64,
     /// The last entry of the log when it came back.
@@ -349,6 +374,11 @@ pub struct ResumeReceipt {
     pub interrupted_run: Option<Uuid>,
     /// How long it took.
     pub duration_ms: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

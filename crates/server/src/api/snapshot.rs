@@ -55,7 +55,7 @@ pub struct Snapshot {
     pub bytes: u64,
     /// How much of all that was captured was in no snapshot before.
     pub new_bytes: u64,
-    /// How many files were read after everything was allowed to move again.
+    /// How many files were read, or looked at, after everything was allowed to move again.
     pub unfrozen: u64,
     /// How many files changed each time they were read.
     pub unstable: u64,

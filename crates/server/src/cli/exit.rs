@@ -143,6 +143,14 @@ fn hint(error: &ClientError) -> Option<&'static str> {
             (_, "run_in_progress") => {
                 Some("wait, cut it with: ash session interrupt, or send without --if-busy reject")
             }
+            (_, "snapshot_expired") => {
+                Some("ash session snapshots lists what can still be brought back")
+            }
+            (_, "snapshot_damaged") => Some(
+                "ash session resume --fresh begins with what can be had; the conversation is kept",
+            ),
+            (_, "no_such_turn") => Some("ash session snapshots lists what can be brought back"),
+            (_, "no_cloud") => Some("start the server with ASH_SNAPSHOT_URL, which says where"),
             (404, _) => Some("ash session list and ash agent list show what there is"),
             _ => None,
         },
@@ -160,8 +168,7 @@ fn is_local(url: &str) -> bool {
 
 /// Whether the server says that a session is over for good.
 pub(super) fn says_ended(problem: &Problem) -> bool {
-    let is_ended = matches!(problem.code.as_str(), "session_ended" | "session_expired");
-    is_ended || problem.status_code == 410
+    matches!(problem.code.as_str(), "session_ended" | "session_expired")
 }
 
 /// Says on standard error what went wrong, why, and what to do.
@@ -207,12 +214,17 @@ mod test {
     #[test]
     fn no_hint_names_what_always_fails() {
         let hinted = |status, code| hint(&ClientError::Problem(problem(status, code))).unwrap();
-        for (status, code) in [(400, "session_ended"), (410, "x"), (409, "session_expired")] {
+        for (status, code) in
+            [(400, "session_ended"), (410, "session_ended"), (409, "session_expired")]
+        {
             let told = hinted(status, code);
             assert!(told.contains("ash session create") && !told.contains("resume"), "{told}");
         }
         assert!(hinted(409, "session_not_active").contains("resume"));
         assert!(hinted(404, "no_such_run").contains("nothing runs"));
+        assert!(hinted(410, "snapshot_expired").contains("ash session snapshots"));
+        assert!(hinted(409, "snapshot_damaged").contains("--fresh"));
+        assert!(hinted(404, "no_cloud").contains("ASH_SNAPSHOT_URL"));
         let silent = ClientError::Silent {
             url: "http://127.0.0.1:1".to_owned(),
             source: crate::client::Cause::new("no answer"),

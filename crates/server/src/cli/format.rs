@@ -85,9 +85,10 @@ pub(super) fn receipt(receipt: &ResumeReceipt) -> String {
         (Some(files), None) => format!(" ({})", things(files, "file")),
         (None, _) => String::new(),
     };
-    let newer = match receipt.unverified {
-        0 => String::new(),
-        count => format!(", {} unverified", things(count, "newer file")),
+    let newer = match (receipt.unverified, &receipt.snapshot_id) {
+        (0, _) => String::new(),
+        (count, Some(_)) => format!(", {} unverified", things(count, "newer file")),
+        (count, None) => format!(", {} unverified", things(count, "file")),
     };
     let conversation = &receipt.conversation;
     let remembered = match conversation.native.as_str() {
@@ -114,6 +115,12 @@ pub(super) fn loss(receipt: &ResumeReceipt) -> Option<String> {
     let mut lost = Vec::new();
     if receipt.workspace == "fresh" && turns > 0 {
         lost.push("its workspace is a fresh copy of the agent, and earlier files are gone");
+    }
+    if receipt.left_out > 0 {
+        lost.push("some files of its workspace could not be read back, and are missing");
+    }
+    if receipt.outdated {
+        lost.push("its files are those of an earlier snapshot: later ones are lost");
     }
     if receipt.conversation.native == "lost" {
         lost.push("the agent does not remember the conversation");
@@ -164,6 +171,8 @@ mod test {
             workspace: "kept".to_owned(),
             snapshot_id: None,
             snapshot_seq: None,
+            outdated: false,
+            left_out: 0,
             unverified: 0,
             last_seq: 124,
             files: Some(812),
@@ -188,6 +197,7 @@ mod test {
         assert_eq!(loss(&cold()), None);
         let mended = ResumeReceipt {
             workspace: "repaired".to_owned(),
+            snapshot_id: Some("01890a5d-ac96-774b-bcce-b302099a8058".to_owned()),
             unverified: 2,
             conversation: ConversationReceipt {
                 native: "rebuilt".to_owned(),
@@ -229,6 +239,14 @@ mod test {
             "CONTEXT LOST: its workspace is a fresh copy of the agent, and earlier files are gone; \
              the agent does not remember the conversation"
         );
+        let less = ResumeReceipt { outdated: true, left_out: 3, ..cold() };
+        assert_eq!(
+            loss(&less).unwrap(),
+            "CONTEXT LOST: some files of its workspace could not be read back, and are missing; \
+             its files are those of an earlier snapshot: later ones are lost"
+        );
+        let unknown = ResumeReceipt { unverified: 812, ..cold() };
+        assert!(receipt(&unknown).contains(", 812 files unverified, "), "{}", receipt(&unknown));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod account;
 mod agents;
+mod bundles;
 mod error;
 mod files;
 mod request;
@@ -14,6 +15,7 @@ mod sse;
 mod stream;
 
 pub use account::Health;
+pub use bundles::{Download, ExportedFiles, Upload};
 pub use error::{Cause, ClientError};
 pub use files::FileQuery;
 pub(crate) use request::is_loopback;

@@ -229,9 +229,7 @@ impl Client {
         let timeout = if ask.method == Method::GET { READ_TIMEOUT } else { CHANGE_TIMEOUT };
         let whole = async {
             let answer = self.open(ask, "application/json").await?;
-            let status = answer.status();
-            let body = self.whole(answer).await?;
-            serde_json::from_slice(&body).map_err(|_| unexpected(status, &body))
+            self.read(answer).await
         };
         tokio::time::timeout(timeout, whole).await.unwrap_or_else(|_| {
             let source = Cause::new(format!("no answer within {} seconds", timeout.as_secs()));
@@ -255,6 +253,26 @@ impl Client {
         if let Some(id) = &ask.last_event_id {
             request = request.header("Last-Event-ID", id);
         }
+        self.answered(request).await
+    }
+
+    /// A request that takes a body which is not JSON, with the key.
+    pub(super) fn sending(&self, path: &str, repeat: &Repeat) -> reqwest::RequestBuilder {
+        let mut request = self.http.post(format!("{}{path}", self.base));
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.clone());
+        }
+        if let Repeat::Keyed(key) = repeat {
+            request = request.header("Idempotency-Key", key);
+        }
+        request
+    }
+
+    /// Sends a request, and returns once the head of a good answer is there.
+    pub(super) async fn answered(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<Response, ClientError> {
         let answer = request.send().await.map_err(|error| self.failed(&error))?;
         if answer.status().is_success() {
             return Ok(answer);
@@ -275,6 +293,16 @@ impl Client {
         } else {
             ClientError::Broken { url, source }
         }
+    }
+
+    /// The whole answer to a request, as JSON.
+    pub(super) async fn read<T: DeserializeOwned>(
+        &self,
+        answer: Response,
+    ) -> Result<T, ClientError> {
+        let status = answer.status();
+        let body = self.whole(answer).await?;
+        serde_json::from_slice(&body).map_err(|_| unexpected(status, &body))
     }
 
     async fn whole(&self, mut answer: Response) -> Result<Vec<u8>, ClientError> {

@@ -134,15 +134,18 @@ impl Client {
         self.ask(Ask::post(at(id, "/rewind"), to, repeat)).await
     }
 
-    /// How the files of a snapshot differ from those of another one, of none, or of the last one.
+    /// How the files of a snapshot differ from those of another one, of none, or of the last one: all of them, or
+    /// those at or beneath a path.
     pub async fn diff(
         &self,
         id: Uuid,
         snapshot: Uuid,
         against: Option<&str>,
+        path: Option<&str>,
     ) -> Result<SnapshotDiff, ClientError> {
-        let against = against.map(|against| format!("?against={against}")).unwrap_or_default();
-        self.ask(Ask::get(at(id, &format!("/snapshots/{snapshot}/diff{against}")))).await
+        let query = serde_urlencoded::to_string([("against", against), ("path", path)])
+            .expect("a query of ours can be written");
+        self.ask(Ask::get(at(id, &format!("/snapshots/{snapshot}/diff?{query}")))).await
     }
 
     /// The sessions that are in the server's bucket, newest first.
@@ -153,7 +156,8 @@ impl Client {
     /// Makes a session that is in the server's bucket one of the server.
     pub async fn import_cloud_session(&self, id: Uuid) -> Result<Session, ClientError> {
         let path = format!("/api/cloud/sessions/{id}/import");
-        let answer: SessionBody = self.ask(Ask::post(path, &json!({}), Repeat::Never)).await?;
+        let repeat = Repeat::Keyed(idempotency_key());
+        let answer: SessionBody = self.ask(Ask::post(path, &json!({}), repeat)).await?;
         Ok(answer.session)
     }
 

@@ -121,7 +121,9 @@ settings! {
     persist_interval_ms: Duration = "ASH_PERSIST_INTERVAL_MS" default "300000", Now;
     /// How many snapshots of a session are kept; `off` keeps all
     snapshot_keep: Option<NonZeroU32> = "ASH_SNAPSHOT_KEEP" default "off", Now;
-    /// How long a pause, a stop or an end waits for the cloud to have everything
+    /// How long after its last use the snapshots of a session stay on this machine once the cloud has all of them
+    local_snapshot_ttl_ms: Option<Duration> = "ASH_LOCAL_SNAPSHOT_TTL_MS" default "off", Now;
+    /// How long a pause, a stop, an end, an eviction or the end of a server waits for the cloud to have everything
     cloud_wait_ms: Duration = "ASH_CLOUD_WAIT_MS" default "2000", Now;
 
     /// Where traces are sent

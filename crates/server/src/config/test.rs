@@ -69,6 +69,7 @@ fn every_setting_has_the_default_of_the_contract() {
         ("ASH_SANDBOX_UID_COUNT", "65536"),
         ("ASH_SESSION_TTL_MS", "off"),
         ("ASH_SNAPSHOT_KEEP", "off"),
+        ("ASH_LOCAL_SNAPSHOT_TTL_MS", "off"),
         ("ASH_SNAPSHOT_URL", ""),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
         ("--dangerously-no-sandbox", "false"),

@@ -23,10 +23,13 @@ const GOOD_FILES: u64 = 50_000;
 /// A sync that takes longer is felt in every answer.
 const GOOD_SYNC: Duration = Duration::from_millis(50);
 
+/// What the check of `ASH_MIN_FREE_MB` is called.
+const KEPT_FREE: &str = "room kept free";
+
 /// What to do about a place that is no good.
 const ELSEWHERE: &str = "choose another place with --data-dir or ASH_DATA_DIR";
 
-pub(super) fn check(data_dir: &Path, project: u32) -> Vec<Check> {
+pub(super) fn check(data_dir: &Path, project: u32, min_free_mb: u32) -> Vec<Check> {
     // A server makes the directory. This only looks, so it looks at where it would be made.
     let Some(place) = nearest_directory(data_dir) else {
         let found = format!("{} cannot be a directory", data_dir.display());
@@ -45,6 +48,7 @@ pub(super) fn check(data_dir: &Path, project: u32) -> Vec<Check> {
         Check::ok("data directory", format!("{} {there}", data_dir.display())),
         file_system(&place),
         room(&place),
+        kept_free(&place, min_free_mb),
         sync(&probe),
         database(&probe),
         limits(&probe, project),
@@ -190,6 +194,44 @@ pub(super) fn judge_room(bytes: u64, files: Option<u64>) -> Check {
         }
         Some(_) | None => Check::ok("room", found),
     }
+}
+
+fn kept_free(place: &Path, min_free_mb: u32) -> Check {
+    match rustix::fs::statvfs(place) {
+        Ok(found) => {
+            let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+            judge_kept_free(bytes(found.f_bavail), bytes(found.f_blocks), min_free_mb)
+        }
+        Err(error) => {
+            let found = format!("{} does not say how much it has: {error}", place.display());
+            Check::warning(KEPT_FREE, found, ELSEWHERE)
+        }
+    }
+}
+
+/// What `ASH_MIN_FREE_MB` means with so many bytes free, of so many.
+pub(super) fn judge_kept_free(free: u64, all: u64, min_free_mb: u32) -> Check {
+    let (free_mb, all_mb) = (free >> 20, all >> 20);
+    if min_free_mb == 0 {
+        let found =
+            format!("ASH_MIN_FREE_MB is 0: {free_mb} MB are free, and nobody keeps them so");
+        return Check::ok(KEPT_FREE, found);
+    }
+    let least = u64::from(min_free_mb);
+    let found = format!("{free_mb} of {all_mb} MB are free, and {least} are to stay so");
+    if all_mb < least {
+        let fix =
+            "set ASH_MIN_FREE_MB to less than the disk has; new sessions are refused until then";
+        return Check::warning(KEPT_FREE, found, fix);
+    }
+    if free_mb < least {
+        let fix = format!(
+            "make room, or lower ASH_MIN_FREE_MB: files that snapshots have too are removed early, \
+             and if that is not enough, new sessions are refused; or {ELSEWHERE}"
+        );
+        return Check::warning(KEPT_FREE, found, fix);
+    }
+    Check::ok(KEPT_FREE, format!("{found} (ASH_MIN_FREE_MB)"))
 }
 
 fn sync(probe: &Probe) -> Check {

@@ -123,7 +123,7 @@ pub fn examine(config: &Config, machine: &Machine) -> Vec<Check> {
     let mut checks = settings(config);
     // What the server makes of it.
     let data = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
-    checks.extend(disk::check(&data, config.sandbox_uid_base));
+    checks.extend(disk::check(&data, config.sandbox_uid_base, config.min_free_mb));
     if let Some(url) = &config.database_url {
         checks.extend(disk::check_database(url.path()));
     }

@@ -75,7 +75,7 @@ impl World {
 fn a_sound_machine_has_no_problem_and_is_left_as_it_was() {
     let world = World::sound();
     // Where temporary files are may be in memory, small or slow: that is this machine's trouble.
-    let shaky = ["file system", "room", "sync"];
+    let shaky = ["file system", "room", "room kept free", "sync"];
     for check in world.examine().iter().filter(|check| !shaky.contains(&check.name)) {
         assert_eq!((check.verdict, check.fix.as_ref()), (Verdict::Ok, None), "{check:?}");
         assert!(!check.found.contains('\n') && !check.found.contains("sk-hush"), "{check:?}");
@@ -263,4 +263,22 @@ fn a_disk_is_judged_by_its_kind_its_room_and_its_syncs() {
     assert_eq!(disk::judge_room(1 << 40, Some(1 << 20)).verdict, Verdict::Ok);
     assert_eq!(disk::judge_sync(Duration::from_micros(1500)).found, "a sync takes 1.5 ms");
     assert_eq!(disk::judge_sync(Duration::from_secs(1)).verdict, Verdict::Warning);
+}
+
+#[test]
+fn it_is_said_how_much_room_is_kept_free_and_how_much_there_is() {
+    let judge = |free: u64, all: u64, least| disk::judge_kept_free(free << 20, all << 20, least);
+    let fine = judge(2_000, 9_000, 1_024);
+    let said = "2000 of 9000 MB are free, and 1024 are to stay so (ASH_MIN_FREE_MB)";
+    assert_eq!((fine.verdict, fine.found.as_str()), (Verdict::Ok, said));
+    let short = judge(1_000, 9_000, 1_024);
+    assert_eq!(short.verdict, Verdict::Warning);
+    assert!(short.fix.unwrap().contains("new sessions are refused"));
+    let never = judge(500, 900, 1_024);
+    assert!(never.fix.unwrap().contains("less than the disk has"));
+    let off = judge(500, 900, 0);
+    assert_eq!(off.verdict, Verdict::Ok);
+    assert!(off.found.contains("ASH_MIN_FREE_MB is 0: 500 MB are free"));
+    let told = World::sound().set("ASH_MIN_FREE_MB", "1").examine();
+    assert!(told.iter().any(|check| check.found.contains("1 are to stay so")), "{told:?}");
 }

@@ -23,7 +23,7 @@ use super::error::ApiError;
 use super::sse::LargeFrames;
 use crate::agents::definition_of;
 use crate::secret::{ApiSecret, Sealer};
-use crate::sessions::{Options, session_view};
+use crate::sessions::{InCloud, Options, session_view};
 
 /// What an [`App`] is made of.
 pub struct AppParts {
@@ -132,14 +132,19 @@ impl App {
         all: &[StoredSession],
     ) -> Result<Vec<crate::api::Session>, ApiError> {
         let ids: Vec<SessionId> = all.iter().map(|stored| stored.record.id).collect();
-        let in_cloud = match self.engine().cloud() {
-            Some(_) => self.store().cloud_seqs(&ids).await?,
+        let cloud = self.engine().cloud();
+        let in_cloud = match cloud {
+            Some(_) => self.store().cloud_heads(&ids).await?,
             None => BTreeMap::new(),
         };
         let view = |stored: &StoredSession| {
             let its_own = self.engine().isolation(&stored.session);
-            let cloud_seq = in_cloud.get(&stored.record.id).copied();
-            session_view(stored, cloud_seq, its_own.unwrap_or(self.isolation()))
+            let id = stored.record.id;
+            let in_cloud = InCloud {
+                seq: in_cloud.get(&id).map(|head| head.snapshot_seq),
+                failure: cloud.and_then(|cloud| cloud.failure(id)),
+            };
+            session_view(stored, in_cloud, its_own.unwrap_or(self.isolation()))
         };
         Ok(all.iter().map(view).collect())
     }

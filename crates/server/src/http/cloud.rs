@@ -9,9 +9,11 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
+use super::bundles::understanding;
 use super::error::ApiError;
 use super::extract::{PathId, Query, range};
-use super::openapi::{Always, Invalid, Missing, Unusable};
+use super::idempotency::{IdempotencyKey, Repeatable};
+use super::openapi::{Always, Conflict, Invalid, Missing, Unusable};
 use crate::api::{self, CloudSession, CloudSessions, SessionBody};
 
 /// How many sessions.
@@ -49,29 +51,36 @@ pub(super) async fn list(
 /// such a session here. Its agent is made here, unless it is there. Whoever had it before should not go on with it.
 #[utoipa::path(
     post, path = "/api/cloud/sessions/{id}/import", tag = "sessions", operation_id = "importCloudSession",
-    params(("id" = uuid::Uuid, Path, description = "The session, as it is called in the cloud")),
+    params(("id" = uuid::Uuid, Path, description = "The session, as it is called in the cloud"), Repeatable),
     responses(
         (status = 201, description = "The session", body = SessionBody),
-        Always, Invalid, Missing, Unusable,
+        Always, Invalid, Missing, Conflict, Unusable,
     ),
 )]
 pub(super) async fn import(
     State(app): State<App>,
     caller: Caller,
     PathId(id): PathId<SessionId>,
+    key: IdempotencyKey,
 ) -> Result<(StatusCode, JsonAnswer<SessionBody>), ApiError> {
-    let imported = app.engine().import_from_cloud(&caller.tenant, id).await?;
+    // The path says it all.
+    let idempotency = key.of(&caller.tenant, *blake3::hash(b"").as_bytes());
+    let understand = understanding(&app);
+    let imported =
+        app.engine().import_from_cloud(&caller.tenant, id, &*understand, idempotency).await?;
     let session = app.view(&imported).await?;
     Ok((StatusCode::CREATED, JsonAnswer(SessionBody { session })))
 }
 
 fn view(found: ash_engine::CloudSession) -> CloudSession {
-    let ash_engine::CloudSession { session, agent_name, title, turns, seq, snapshot, at } = found;
+    let ash_engine::CloudSession { session, agent_name, title, turns, status, seq, snapshot, at } =
+        found;
     CloudSession {
         session_id: session.as_uuid(),
         agent_name: agent_name.to_string(),
         title,
         turns,
+        status,
         seq: seq.get(),
         snapshot_id: snapshot.as_uuid(),
         at: api::rfc3339(at),

@@ -11,7 +11,7 @@ use ash_core::failure::FailureCode;
 use ash_core::refusal::Refusal;
 use ash_core::session::Status;
 use ash_engine::files::FileError;
-use ash_engine::{CloudError, EngineError, WorkspaceError};
+use ash_engine::{BundleError, CloudError, EngineError, WorkspaceError};
 use ash_store::StoreError;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -135,6 +135,11 @@ impl From<EngineError> for ApiError {
                 Code::SNAPSHOT_EXPIRED,
                 "There is no snapshot of it any more",
             ),
+            EngineError::NothingBefore => Self::new(
+                StatusCode::NOT_FOUND,
+                Refusal::NoSuchTurn,
+                "There is no snapshot of the time before the first message",
+            ),
             EngineError::NotRewound(why) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 Code::NOT_REWOUND,
@@ -147,6 +152,7 @@ impl From<EngineError> for ApiError {
                 "This server has no cloud: ASH_SNAPSHOT_URL is not set",
             ),
             EngineError::Cloud(error) => error.into(),
+            EngineError::Bundle(error) => error.into(),
             EngineError::NoSavedState => Self::new(
                 StatusCode::CONFLICT,
                 Code::NO_SAVED_STATE,
@@ -168,7 +174,7 @@ impl From<CloudError> for ApiError {
                 told
             }
             CloudError::NotFound(_) => Self::not_found("There is no such session in the cloud"),
-            CloudError::Damaged(_) | CloudError::Elsewhere => {
+            CloudError::Damaged(_) | CloudError::TooLarge(_) | CloudError::Elsewhere => {
                 let mut told =
                     Self::new(unusable, Code::IMPORT_DAMAGED, "What is in the cloud is damaged");
                 told.cause = Some(Arc::new(error));
@@ -179,6 +185,35 @@ impl From<CloudError> for ApiError {
             }
             CloudError::Here(cause) => Self::internal(cause),
             CloudError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// What is wrong with a bundle. Its sentences speak of what is in it, and of nothing else.
+impl From<BundleError> for ApiError {
+    fn from(error: BundleError) -> Self {
+        let unusable = StatusCode::UNPROCESSABLE_ENTITY;
+        match error {
+            BundleError::Damaged(what) => Self::new(
+                unusable,
+                Code::IMPORT_DAMAGED,
+                format!("The bundle is damaged, or none: {what}"),
+            ),
+            BundleError::TooNew(version) => Self::new(
+                unusable,
+                Code::IMPORT_TOO_NEW,
+                format!("The bundle is of version {version}, which is not known here"),
+            ),
+            BundleError::TooLarge(most) => Self::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                Code::TOO_LARGE,
+                format!("The bundle has more than {most} bytes"),
+            ),
+            error @ (BundleError::NoRoom
+            | BundleError::Gone
+            | BundleError::Cloud(_)
+            | BundleError::Here(_)
+            | BundleError::Store(_)) => EngineError::from(error).into(),
         }
     }
 }
@@ -272,6 +307,7 @@ pub(crate) fn start_failed(code: FailureCode, message: &str) -> ApiError {
         FailureCode::SandboxCapacity | FailureCode::CloudUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
+        FailureCode::SnapshotDamaged | FailureCode::NoSavedState => StatusCode::CONFLICT,
         FailureCode::SandboxStartFailed
         | FailureCode::SandboxStartTimeout
         | FailureCode::SandboxDied

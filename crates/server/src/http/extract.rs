@@ -75,7 +75,7 @@ where
 }
 
 /// How long a client may send nothing in the middle of a body, and take for all of it.
-const BODY_PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(20);
 const BODY_DEADLINE: Duration = Duration::from_secs(120);
 
 /// How much of large bodies is held at a time, in pieces of a megabyte. Whoever sends little does not
@@ -149,7 +149,7 @@ async fn gather(body: Body, limit: usize) -> Result<Bytes, ApiError> {
     Ok(read.freeze())
 }
 
-fn late() -> ApiError {
+pub(crate) fn late() -> ApiError {
     let message = "The body did not arrive in time";
     ApiError::new(StatusCode::REQUEST_TIMEOUT, Code::BODY_TIMEOUT, message)
 }

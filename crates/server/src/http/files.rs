@@ -372,7 +372,7 @@ pub(super) fn sent(
 }
 
 /// So many bytes of a file. If it has become shorter, the answer breaks off: nobody takes it for whole.
-fn streamed(file: File, size: u64) -> Body {
+pub(super) fn streamed(file: File, size: u64) -> Body {
     let pieces = futures_util::stream::try_unfold((file, size), |(file, left)| async move {
         if left == 0 {
             return Ok::<_, io::Error>(None);

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use super::extract::{JsonBody, MaybeJson, PathId, PathIds, Query};
+use super::extract::{JsonBody, MaybeJson, PathId, PathIds, Query, length};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Expired, Invalid, Missing, TooLarge};
 use crate::api;
@@ -88,9 +88,13 @@ fn point(snapshot: Option<uuid::Uuid>, turn: Option<u32>) -> Result<Option<Point
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DiffQuery {
-    /// Another snapshot of the session, `empty`, or `current` for the last one. The one before it, if nothing is said.
+    /// Another snapshot of the session, `empty`, or `current` for the last one. If nothing is said, the one that it
+    /// followed: of the same turn, or of the turn before it on its branch.
     #[param(pattern = "^(empty|current|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")]
     against: Option<String>,
+    /// Only what lies at or beneath this path of the workspace.
+    #[param(max_length = 4096)]
+    path: Option<String>,
 }
 
 /// Compare the files of two snapshots
@@ -124,7 +128,10 @@ pub(super) async fn diff(
             ApiError::invalid("against is neither the id of a snapshot nor empty nor current")
         })?),
     };
-    let compared = app.engine().compare(&caller.tenant, id, snapshot, against).await?;
+    if let Some(path) = &query.path {
+        length("path", path, 4_096)?;
+    }
+    let compared = app.engine().compare(&caller.tenant, id, snapshot, against, query.path).await?;
     let Comparison { added, modified, removed, files, left_out } = compared.changes;
     Ok(JsonAnswer(api::SnapshotDiff {
         snapshot_id: compared.after.captured.id.as_uuid(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ash_core::id::SessionId;
 use ash_core::json::Json;
 use ash_core::number::{Cursor, Seq};
-use ash_core::session::{IfBusy, LogEntry, Wake};
+use ash_core::session::{IfBusy, Wake};
 use ash_engine::{Accepted, FollowFrom, Idempotency, SendPrompt};
 use ash_store::StoredSession;
 use axum::Json as JsonAnswer;
@@ -215,7 +215,8 @@ pub(super) struct MessagesQuery {
 
 /// List the messages of a conversation
 ///
-/// Those of turns that the session was rewound from are not among them; its events have them all.
+/// What the session was rewound from is not among them, nor is what was sent before a rewind or a fork and never begun;
+/// its events have it all.
 #[utoipa::path(
     get, path = "/api/sessions/{id}/messages", tag = "messages", operation_id = "listMessages",
     params(("id" = uuid::Uuid, Path, description = "The session"), MessagesQuery),
@@ -230,7 +231,7 @@ pub(super) async fn list(
     let limit = range("limit", query.limit.unwrap_or(100), 1, 1_000)?;
     let stored = app.session(&caller, id).await?;
     let epoch = stored.session.log_epoch();
-    let abandoned = app.engine().abandoned_runs(&stored.session).await?;
+    let branch = app.engine().branch(&stored.session).await?;
     let mut after = Seq::new(sequence("after", query.after)?);
     let mut messages = Vec::new();
     let mut room = Room::default();
@@ -240,9 +241,7 @@ pub(super) async fn list(
         let page = app.engine().store().messages_after(id, after, rest).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
-        let on_branch =
-            |logged: &&LogEntry| logged.entry.run().is_none_or(|run| !abandoned.contains(&run));
-        for logged in page.iter().filter(on_branch) {
+        for logged in page.iter().filter(|logged| branch.has(logged)) {
             let content = view::message_content(id, &logged.entry);
             room.take(content.len());
             messages.push(api::Message {

@@ -15,6 +15,7 @@
 mod agents;
 mod app;
 mod auth;
+mod bundles;
 mod cloud;
 mod code;
 mod connection;
@@ -90,6 +91,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(history::fork))
         .routes(routes!(history::rewind))
         .routes(routes!(history::diff))
+        .routes(routes!(bundles::export))
+        .routes(routes!(bundles::import))
         .routes(routes!(cloud::list))
         .routes(routes!(cloud::import))
         .routes(routes!(runs::list))

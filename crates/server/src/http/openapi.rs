@@ -158,6 +158,10 @@ problems! {
         ("408", "The body did not arrive in time"),
         ("413", "The body is too large"),
         ("415", "The body is not JSON");
+    /// What a route can answer that takes a whole file.
+    Unfitting:
+        ("408", "The body did not arrive in time"),
+        ("413", "The body is too large");
     /// What a route can answer that takes what others have made.
     Unusable: ("422", "What is to be imported is damaged, or of a later version");
     /// What a route can answer whose answer can be too large.

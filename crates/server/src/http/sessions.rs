@@ -299,7 +299,14 @@ pub(super) async fn resume(
     PathId(id): PathId<SessionId>,
     MaybeJson(body): MaybeJson<api::ResumeSession>,
 ) -> Result<JsonAnswer<api::Resumed>, ApiError> {
-    let require = if body.require_state { RequireState::Yes } else { RequireState::No };
+    let require = match (body.require_state, body.allow_fresh) {
+        (true, true) => {
+            return Err(ApiError::invalid("requireState and allowFresh exclude each other"));
+        }
+        (true, false) => RequireState::Yes,
+        (false, true) => RequireState::Never,
+        (false, false) => RequireState::No,
+    };
     let resumed = app.engine().resume(&caller.tenant, id, require).await.map_err(not_back)?;
     let resume = receipt_view(&resumed.session, resumed.receipt.as_ref());
     Ok(JsonAnswer(api::Resumed { session: app.view(&resumed.session).await?, resume }))
@@ -420,10 +427,15 @@ fn check(body: &CreateSession) -> Result<(), ApiError> {
     length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
     check_words(body.title.as_deref(), body.metadata.as_ref())?;
     check_env(body.extra_env.as_ref())?;
-    for (name, milliseconds) in [("idleTimeoutMs", body.idle_timeout_ms), ("ttlMs", body.ttl_ms)] {
+    check_times(body.idle_timeout_ms, body.ttl_ms)?;
+    body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
+    Ok(())
+}
+
+pub(super) fn check_times(idle_timeout: Option<u64>, ttl: Option<u64>) -> Result<(), ApiError> {
+    for (name, milliseconds) in [("idleTimeoutMs", idle_timeout), ("ttlMs", ttl)] {
         milliseconds.map(|ms| range(name, ms, 1_000, LONGEST_MS)).transpose()?;
     }
-    body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
     Ok(())
 }
 
@@ -441,7 +453,7 @@ pub(super) fn check_model(model: Option<&str>) -> Result<(), ApiError> {
     }
 }
 
-fn check_words(
+pub(super) fn check_words(
     title: Option<&str>,
     metadata: Option<&BTreeMap<String, String>>,
 ) -> Result<(), ApiError> {

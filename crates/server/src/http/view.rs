@@ -162,7 +162,7 @@ fn shown(session: SessionId, entry: &Entry) -> (Cow<'static, str>, String) {
             "session_imported",
             json!({ "sessionId": session, "from": from, "turn": turn, "snapshotId": snapshot }),
         ),
-        Entry::Rewound { from, to, snapshot } => {
+        Entry::Rewound { from, to, snapshot, .. } => {
             ("rewound", json!({ "from": from, "to": to, "snapshotId": snapshot }))
         }
         Entry::Prompt { run, content } => {

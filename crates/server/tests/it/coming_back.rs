@@ -57,6 +57,50 @@ async fn a_workspace_that_is_gone_with_its_snapshots_is_made_anew_and_that_is_to
 }
 
 #[tokio::test]
+async fn a_first_turn_that_was_cut_is_remembered_or_told_again_by_the_log() {
+    for is_lost in [false, true] {
+        let world = World::start().await;
+        let session = world.session().await;
+        let cut = world.prompt(session, "My name is Ada.\n/bash sleep 60").await.run;
+        let runs = |entry: &Entry| matches!(entry, Entry::Output { run, .. } if *run == cut);
+        world.log_until(session, runs).await;
+        world.kill_bridge(session).await;
+        world.ended(session, cut).await;
+        if is_lost {
+            world.captured(session).await;
+            std::fs::remove_dir_all(world.host.home(session).join(".ash")).unwrap();
+        }
+        let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
+        let told = back.receipt.unwrap().conversation;
+        let native = if is_lost { Native::Rebuilt } else { Native::Intact };
+        assert_eq!((told.native, told.turns, told.turns_in_log), (native, 1, 1));
+        assert_eq!(back.session.session.conversation(), told, "and nothing else afterwards");
+        let answer = world.say(session, "Who am I?\n/recall").await.text();
+        assert!(answer.contains("My name is Ada."), "{is_lost}: {answer}");
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_home_that_is_gone_alone_comes_back_and_the_workspace_is_what_it_was() {
+    let world = World::start().await;
+    let session = world.session().await;
+    world.say(session, WRITE).await;
+    world.engine.stop(&tenant(), session).await.unwrap();
+    world.captured(session).await;
+    std::fs::write(world.host.workspace(session).join("later"), "by hand").unwrap();
+    std::fs::remove_dir_all(world.host.home(session)).unwrap();
+    let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
+    let receipt = back.receipt.unwrap();
+    assert_eq!((receipt.workspace, receipt.source), (Workspace::Kept, Some(Source::Local)));
+    assert_eq!((receipt.snapshot, receipt.files), (None, 2));
+    assert_eq!(receipt.conversation.native, Native::Intact);
+    let answer = world.say(session, "Who am I?\n/recall").await.text();
+    assert!(answer.contains("My name is Ada."), "{answer}");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_run_that_was_cut_is_named_by_the_resume_that_follows() {
     let world = World::start().await;
     let session = world.session().await;

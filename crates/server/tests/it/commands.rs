@@ -134,6 +134,38 @@ async fn an_error_is_json_for_those_who_want_json() {
 }
 
 #[tokio::test]
+async fn a_rewind_wants_a_yes_where_nobody_can_be_asked() {
+    let rewound = json!({ "session": session(ID), "changes": { "added": 0, "modified": 1_002, "removed": 0 }});
+    let fake = Fake::start(move |_, _| Answer::Json(200, rewound.clone())).await;
+    let machine = Machine::new();
+    let output = machine.ash(&fake, &["session", "rewind", ID, "--turn", "1"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--yes"), "{output:?}");
+    assert!(fake.lines().is_empty(), "nothing was asked");
+    let output = machine.ash(&fake, &["session", "rewind", ID, "--turn", "1", "--yes"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("1,002 files: 0 added, 1,002 modified"), "{output:?}");
+    assert_eq!(fake.asked()[0].json(), json!({ "turn": 1, "dryRun": false }));
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_of_a_rewind_or_an_import_is_told_with_what_to_do() {
+    let told = async |status, code: &'static str, args: &[&str]| {
+        let fake = Fake::start(move |_, _| problem(status, code, "it cannot be")).await;
+        text(&Machine::new().ash(&fake, args).await.stderr)
+    };
+    let rewind = ["session", "rewind", ID, "--turn", "1", "--yes"];
+    let said = told(409, "run_in_progress", &rewind).await;
+    assert!(said.contains("ash session resume") && !said.contains("--if-busy"), "{said}");
+    let said = told(410, "snapshot_expired", &rewind).await;
+    assert!(said.contains("ash session snapshots") && !said.contains("begin another"), "{said}");
+    let said = told(404, "not_found", &["session", "import", ID]).await;
+    assert!(said.contains("ash session import --list"), "{said}");
+    let said = told(404, "no_cloud", &["session", "import", ID]).await;
+    assert!(said.contains("ASH_SNAPSHOT_URL"), "{said}");
+}
+
+#[tokio::test]
 async fn the_beginning_of_an_id_is_enough_if_it_is_one_of_one() {
     let machine = Machine::new();
     let answered = |asked: &Asked, _: usize| match asked.line.as_str() {

@@ -141,7 +141,11 @@ async fn a_rewind_goes_back_and_forth_and_loses_nothing() {
     assert_eq!((runs[0].turn, runs[0].parent_turn), (Some(Turn::new(5)), Some(Turn::new(1))));
     let now = stored(&world, session).await;
     assert_eq!((now.lineage().turns(), now.lineage().last()), (2, Turn::new(5)));
-    assert_eq!(world.engine.abandoned_runs(&now).await.unwrap().len(), 3, "turns 2, 3 and 4");
+    let branch = world.engine.branch(&now).await.unwrap();
+    let log = world.engine.store().events_after(session, Seq::ZERO, 9_999).await.unwrap();
+    let prompts = log.iter().filter(|logged| matches!(logged.entry, Entry::Prompt { .. }));
+    let told = prompts.map(|logged| branch.has(logged)).collect::<Vec<_>>();
+    assert_eq!(told, [true, false, false, false, true], "turns 2, 3 and 4 were left");
     // A fork of an abandoned turn is that turn.
     let at = Point::Turn(Turn::new(3));
     let fork = world.engine.fork(&tenant(), session, at, None).await.unwrap().record.id;
@@ -201,7 +205,9 @@ async fn a_rewind_that_is_killed_at_any_step_ends_in_one_state_or_the_other() {
         world.kill_engine().await;
         let now = loop {
             let now = stored(&world, session).await;
-            if now.rewinding().is_none() && now.persistence().is_settled() {
+            let rests = now.rewinding().is_none() && now.persistence().is_settled();
+            // It was active, and is again, whoever brings it to its end.
+            if rests && now.status() == Status::Active {
                 break now;
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -277,7 +283,7 @@ async fn two_snapshots_are_compared_file_by_file_and_line_by_line() {
     let compare = |against| {
         let id = second.captured.id;
         let engine = world.engine.clone();
-        async move { engine.compare(&tenant(), session, id, against).await.unwrap() }
+        async move { engine.compare(&tenant(), session, id, against, None).await.unwrap() }
     };
     let compared = compare(Against::Previous).await;
     assert_eq!(compared.before.unwrap().captured.id, first.captured.id);

@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_millis(1);
 
 impl World {
     /// Another engine over the same files, with another policy.
-    async fn with_policy(&mut self, change: impl FnOnce(&mut ash_core::policy::Policy)) {
+    pub(crate) async fn with_policy(&mut self, change: impl FnOnce(&mut ash_core::policy::Policy)) {
         change(&mut self.policy);
         self.kill_engine().await;
     }
@@ -30,7 +30,11 @@ impl World {
     }
 
     /// Waits until a session is as wanted; looks after it as every minute does.
-    async fn until_it(&self, session: SessionId, wanted: impl Fn(&Session) -> bool) -> Session {
+    pub(crate) async fn until_it(
+        &self,
+        session: SessionId,
+        wanted: impl Fn(&Session) -> bool,
+    ) -> Session {
         for _ in 0..3_000 {
             let stored = self.stored(session).await;
             if wanted(&stored) {
@@ -42,13 +46,13 @@ impl World {
         panic!("never: {:?}", self.stored(session).await);
     }
 
-    async fn until_away(&self, session: SessionId) {
+    pub(crate) async fn until_away(&self, session: SessionId) {
         self.until_it(session, |it| it.keeping().files() == FilesPlace::Away).await;
         assert!(!self.host.workspace(session).exists() && !self.host.home(session).exists());
     }
 
     /// A session that has done something and was stopped, and captured.
-    async fn stopped(&self) -> SessionId {
+    pub(crate) async fn stopped(&self) -> SessionId {
         let session = self.session().await;
         self.say(session, WRITE).await;
         let more = "/bash mkdir -p deep/er .git; printf x >deep/er/run; chmod 755 deep/er/run; \

@@ -5,18 +5,24 @@
 
 mod agent;
 mod api;
+mod branches;
 mod cli;
 mod client;
 mod coming_back;
 mod commands;
 mod copies;
+mod crashes;
+mod cycles;
 mod docs;
 mod documents;
+mod exports;
 mod fake;
 mod faults;
+mod frozen;
 mod history;
 mod keeping;
 mod kills;
+mod machine;
 mod manners;
 #[path = "../../../snapshot/tests/it/moto.rs"]
 mod moto;
@@ -37,6 +43,7 @@ mod snapshot_care;
 mod snapshot_edges;
 mod snapshot_sources;
 mod snapshots;
+mod space;
 mod steering;
 mod streams;
 mod talk;

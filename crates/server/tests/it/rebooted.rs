@@ -337,3 +337,20 @@ async fn what_a_session_is_can_be_read_on_the_disk() {
     assert_eq!(beside, 1, "one file in one directory");
     world.end().await;
 }
+
+#[tokio::test]
+async fn files_that_there_is_nothing_to_hold_against_are_said_to_be_unverified() {
+    let mut world = World::start().await;
+    let session = world.session().await;
+    world.say(session, MAKE).await;
+    world.engine.stop(&tenant(), session).await.unwrap();
+    at_rest(&world, session).await;
+    world.reboot(|world| fs::remove_dir_all(world.dir.join("data/snapshots")).unwrap()).await;
+    let receipt = resume(&world, session).await;
+    assert_eq!((receipt.workspace, receipt.snapshot), (Workspace::Kept, None));
+    assert_eq!((receipt.files, receipt.unverified), (5, 5));
+    // Under the same boot nobody doubts them.
+    world.engine.stop(&tenant(), session).await.unwrap();
+    assert_eq!(resume(&world, session).await.unverified, 0);
+    world.end().await;
+}

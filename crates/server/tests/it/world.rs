@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ash_core::entry::Entry;
@@ -16,12 +15,11 @@ use ash_core::run::RunStatus;
 use ash_core::session::{IfBusy, LogEntry, Wake};
 use ash_core::snapshot::Snapshot;
 use ash_core::time::Clock as _;
-use ash_engine::bridge::{
-    Agent, BridgeHost, Cgroup, Enclosure, HostOptions, Resources, Sandboxing, Users,
-};
+use ash_engine::bridge::{Agent, BridgeHost, Cgroup, Enclosure, HostOptions, Resources};
 use ash_engine::host::SandboxRef;
+use ash_engine::testing::{Dice, FlakyStore, Gate, GatedHost, StoreFaults};
 use ash_engine::{
-    Accepted, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost as _,
+    Accepted, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost,
     SendPrompt, SystemClock,
 };
 use ash_protocol::Limits;
@@ -30,6 +28,7 @@ use ash_server::model::{self, Model, Recorded};
 use ash_store::sqlite::SqliteStore;
 use ash_store::{NewAgentVersion, RunRecord, Settings, Store, StoreError};
 
+pub(crate) use crate::machine::{bridge_program, can_isolate, enclosure};
 pub(crate) use crate::processes::{
     bridges_in, bridges_of, end_sandboxes, kill, processes_mentioning, processes_of,
 };
@@ -52,6 +51,8 @@ pub(crate) struct World {
     boot: u32,
     /// How long things may take, from the next engine on.
     pub(crate) policy: Policy,
+    /// Where sessions are copied to, from the next engine on.
+    pub(crate) cloud: Option<String>,
     _temp: Option<tempfile::TempDir>,
 }
 
@@ -77,10 +78,22 @@ impl World {
     }
 
     async fn of(dir: &Path, url: &str, limits: Limits) -> Self {
-        let enclosure = enclosure(&dir.join("data"));
+        Self::behind(dir, url, limits, enclosure(&dir.join("data")), None).await
+    }
+
+    /// With that around its bridges; and with a gate that stops it dead, if there is one.
+    pub(crate) async fn behind(
+        dir: &Path,
+        url: &str,
+        limits: Limits,
+        enclosure: Enclosure,
+        gate: Option<Gate>,
+    ) -> Self {
         let resources = Resources::default();
         let agent = (limits, resources.clone(), 0);
-        let (engine, host) = engine(dir, url, agent, (enclosure.clone(), 1)).await;
+        let policy = Policy::default();
+        let (engine, host) =
+            gated_engine(dir, url, agent, (enclosure.clone(), 1, policy, None), gate).await;
         let url = url.to_owned();
         let dir = dir.to_owned();
         Self {
@@ -95,6 +108,7 @@ impl World {
             enclosure,
             boot: 1,
             policy: Policy::default(),
+            cloud: None,
             _temp: None,
         }
     }
@@ -165,7 +179,8 @@ impl World {
         self.engine.abort().await;
         self.host.abandon().await;
         let agent = (self.limits, self.resources.clone(), self.prewarm);
-        let around = (self.enclosure.clone(), self.boot, self.policy.clone());
+        let cloud = self.cloud.as_deref();
+        let around = (self.enclosure.clone(), self.boot, self.policy.clone(), cloud);
         let again = engine_with(&self.dir, &self.url, agent, around).await;
         (self.engine, self.host) = again;
     }
@@ -195,7 +210,7 @@ impl World {
                 title: None,
                 model: None,
                 metadata: BTreeMap::new(),
-                config: Json::of("none").unwrap(),
+                config: Json::parse("{}".to_owned()).unwrap(),
             },
             time_to_live: None,
             idle_timeout: None,
@@ -298,9 +313,7 @@ impl World {
 
     /// Ends everything, and sees that nothing is left.
     pub(crate) async fn end(self) {
-        let tmp = self.dir.join("data/tmp");
-        let is_empty = || std::fs::read_dir(&tmp).into_iter().flatten().next().is_none();
-        until("nothing is on its way out", is_empty).await;
+        until("nothing is on its way out", || for_a_moment(&self.dir).is_empty()).await;
         self.host.end_prewarmed().await;
         for sandbox in self.host.list().await.unwrap() {
             self.host.stop(sandbox).await.unwrap();
@@ -324,10 +337,16 @@ impl World {
     }
 }
 
+/// What is there for a moment: each life of a server has a place for that.
+fn for_a_moment(dir: &Path) -> Vec<String> {
+    let below = |place: PathBuf| std::fs::read_dir(place).into_iter().flatten().flatten();
+    let lives = below(dir.join("data/tmp"));
+    lives.flat_map(|life| below(life.path())).map(|it| it.path().display().to_string()).collect()
+}
+
 /// What nobody should leave behind, whatever happened: things that were there for a moment, and mounts.
 fn left_behind(dir: &Path) -> Vec<String> {
-    let temporary = std::fs::read_dir(dir.join("data/tmp")).into_iter().flatten().flatten();
-    let mut left: Vec<String> = temporary.map(|entry| entry.path().display().to_string()).collect();
+    let mut left = for_a_moment(dir);
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let marker = dir.to_str().unwrap();
     left.extend(mounts.lines().filter(|line| line.contains(marker)).map(str::to_owned));
@@ -375,21 +394,24 @@ impl Turn {
     }
 }
 
-pub(crate) async fn engine(
-    dir: &Path,
-    model_url: &str,
-    agent: (Limits, Resources, u32),
-    (enclosure, boot): (Enclosure, u32),
-) -> (Engine, BridgeHost) {
-    engine_with(dir, model_url, agent, (enclosure, boot, Policy::default())).await
-}
-
 async fn engine_with(
     dir: &Path,
     model_url: &str,
     (limits, resources, prewarm): (Limits, Resources, u32),
-    (enclosure, boot, policy): (Enclosure, u32, Policy),
+    (enclosure, boot, policy, cloud): (Enclosure, u32, Policy, Option<&str>),
 ) -> (Engine, BridgeHost) {
+    let enclosed = (enclosure, boot, policy, cloud);
+    gated_engine(dir, model_url, (limits, resources, prewarm), enclosed, None).await
+}
+
+async fn gated_engine(
+    dir: &Path,
+    model_url: &str,
+    (limits, resources, prewarm): (Limits, Resources, u32),
+    (enclosure, boot, policy, cloud): (Enclosure, u32, Policy, Option<&str>),
+    gate: Option<Gate>,
+) -> (Engine, BridgeHost) {
+    let cloud = cloud.map(|url| crate::space::cloud(url, &dir.join("data")));
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir.join("ash.db")).unwrap());
     let agent = NewAgentVersion {
         id: AgentId::from_parts(SystemClock.now(), [0; 10]),
@@ -424,51 +446,33 @@ async fn engine_with(
         environment: std::env::vars().collect(),
         egress: Arc::new(ModelProxy::new(upstream).unwrap()),
         enclosure,
-        cloud: None,
+        cloud: cloud.clone(),
         boot_id: format!("boot {boot}"),
     })
     .unwrap();
+    let (store, seen): (Arc<dyn Store>, Arc<dyn SandboxHost>) = match gate {
+        Some(gate) => {
+            let behind = FlakyStore::new(store, Arc::new(Dice::new(0)));
+            behind.behave(gate.clone(), StoreFaults::default());
+            (Arc::new(behind), Arc::new(GatedHost::new(Arc::new(host.clone()), gate)))
+        }
+        None => (store, Arc::new(host.clone())),
+    };
     let engine = Engine::start(Options {
         store,
-        host: Arc::new(host.clone()),
+        host: seen,
         clock: Arc::new(SystemClock),
         policy,
         ids: IdSource::unguessable(),
         owner,
-        cloud: None,
+        cloud,
+        bundles: None,
     });
     (engine, host)
 }
 
-/// A sandbox, where this machine has any.
-pub(crate) fn enclosure(data: &Path) -> Enclosure {
-    match Sandboxing::probe(data, &bridge_program(), Users::new(200_000, 65_536), &[]) {
-        Ok((sandboxing, _)) => Enclosure::Sandbox(Arc::new(sandboxing)),
-        Err(error) => {
-            eprintln!("without sandboxes: {error}");
-            Enclosure::Nothing
-        }
-    }
-}
-
 pub(crate) fn tenant() -> TenantId {
     TenantId::default_tenant()
-}
-
-/// The bridge beside the `ash` that is tested. `cargo test --workspace` has built it; whoever tests
-/// this crate alone may not have.
-pub(crate) fn bridge_program() -> PathBuf {
-    static BRIDGE: OnceLock<PathBuf> = OnceLock::new();
-    let beside = || {
-        let bridge = Path::new(env!("CARGO_BIN_EXE_ash")).with_file_name("ash-bridge");
-        if !bridge.exists() {
-            let build = ["build", "--quiet", "--package", "ash-bridge", "--bin", "ash-bridge"];
-            let built = Command::new(env!("CARGO")).args(build).status().unwrap();
-            assert!(built.success() && bridge.exists(), "build the workspace first");
-        }
-        bridge
-    };
-    BRIDGE.get_or_init(beside).clone()
 }
 
 /// Looks until it is so.
@@ -478,15 +482,4 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// Whether this machine has sandboxes.
-pub(crate) fn can_isolate() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let can = matches!(enclosure(&dir.path().join("data")), Enclosure::Sandbox(_));
-        end_sandboxes(&dir.path().join("data"));
-        can
-    })
 }

@@ -428,3 +428,42 @@ fn a_pack_that_tells_nothing_stays_while_something_is_nowhere_else() {
     assert!(!first[0].exists() && verify(&repository).is_whole());
     assert_eq!(restored(&repository, &second), picture(tree.path()));
 }
+
+#[test]
+fn a_copy_from_elsewhere_mends_whatever_is_damaged_here() {
+    let damages: [fn(&Path); 3] = [
+        |pack| fs::remove_file(pack).unwrap(),
+        |pack| damage(pack, fs::read(pack).unwrap().len() / 2),
+        |pack| {
+            let bytes = fs::read(pack).unwrap();
+            fs::write(pack, &bytes[..bytes.len() / 2]).unwrap();
+        },
+    ];
+    for make in damages {
+        let world = world();
+        let (there, id) = (tempfile::tempdir().unwrap(), world.second.id);
+        let copy = |from: &Repository, to: &Repository| {
+            let (max_entries, threads) = (1_000_000, 2);
+            to.replicate(&ash_snapshot::Replicate {
+                from,
+                snapshot: id,
+                max_entries,
+                threads,
+                progress: &|_| true,
+            })
+        };
+        let here = on_disk(world.store.path());
+        let whole_one = on_disk(there.path());
+        copy(&here, &whole_one).unwrap();
+        world.packs.iter().for_each(|pack| make(pack));
+        let before = on_disk(world.store.path());
+        copy(&whole_one, &before).unwrap();
+        let target = there.path().join("target");
+        let tree = world.second.root("workspace").unwrap();
+        assert!(before.restore(&whole(tree, &target)).is_err(), "nobody doubted it");
+        before.distrust_snapshot(id).unwrap();
+        copy(&whole_one, &before).unwrap();
+        before.restore(&whole(tree, &target)).unwrap();
+        assert!(picture(&target) == picture(world.tree.path()));
+    }
+}

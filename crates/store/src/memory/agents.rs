@@ -8,7 +8,7 @@ use ash_core::number::AgentVersion;
 use ash_core::session::Status;
 use ash_core::time::Timestamp;
 
-use super::Tables;
+use super::{Row, Tables};
 use crate::model::{Agent, NewAgentVersion};
 use crate::{Result, StoreError};
 
@@ -42,6 +42,17 @@ impl Tables {
             },
             None => version.clone(),
         }
+    }
+
+    /// What every version consists of that can be used, or that a session was made with.
+    pub(super) fn used_definitions(&self) -> Vec<Json> {
+        let is_used = |agent: &&Agent| {
+            let made_with = |of: &Row| (of.record.agent, of.record.agent_version);
+            !self.deleted_agents.contains(&agent.id)
+                || self.sessions.values().any(|row| made_with(row) == (agent.id, agent.version))
+        };
+        let used = self.agents.values().filter(is_used);
+        used.map(|agent| agent.definition.clone()).collect()
     }
 
     pub(super) fn deploy(&mut self, new: &NewAgentVersion) -> Result<Agent> {

@@ -3,25 +3,41 @@
 use std::collections::BTreeMap;
 
 use ash_core::id::SessionId;
-use ash_core::number::Seq;
 
 use super::{Row, Tables};
+use crate::model::{CloudHead, CloudUse};
+use crate::{Result, StoreError};
 
 impl Row {
-    fn cloud_seq(&self) -> Option<Seq> {
-        let there = self.snapshots.values().filter(|stored| stored.places.cloud);
-        there.map(|stored| stored.snapshot.seq).max()
-    }
-
     fn lag(&self) -> usize {
         self.snapshots.values().filter(|stored| !stored.places.cloud).count()
     }
 }
 
 impl Tables {
-    pub(super) fn cloud_seqs(&self, sessions: &[SessionId]) -> BTreeMap<SessionId, Seq> {
+    pub(super) fn cloud_heads(&self, sessions: &[SessionId]) -> BTreeMap<SessionId, CloudHead> {
         let known = sessions.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)));
-        known.filter_map(|(id, row)| Some((id, row.cloud_seq()?))).collect()
+        known.filter_map(|(id, row)| Some((id, row.cloud_head.clone()?))).collect()
+    }
+
+    pub(super) fn put_cloud_head(&mut self, session: SessionId, head: &CloudHead) -> Result<()> {
+        let row = self.sessions.get_mut(&session).ok_or(StoreError::NotFound("session"))?;
+        row.cloud_head = Some(head.clone());
+        Ok(())
+    }
+
+    pub(super) fn use_cloud(&mut self, bucket: &str, writer: &str) -> CloudUse {
+        let before = self.cloud_use.take();
+        let is_new = before.as_ref().is_none_or(|(used, _)| used != bucket);
+        let writer = before.map_or_else(|| writer.to_owned(), |(_, writer)| writer);
+        self.cloud_use = Some((bucket.to_owned(), writer.clone()));
+        for row in self.sessions.values_mut().filter(|_| is_new) {
+            row.cloud_head = None;
+            // What is in the other one alone is not taken for lost.
+            let here = row.snapshots.values_mut().filter(|stored| stored.places.local);
+            here.for_each(|stored| stored.places.cloud = false);
+        }
+        CloudUse { writer, is_new }
     }
 
     pub(super) fn lagging_sessions(
@@ -29,7 +45,9 @@ impl Tables {
         after: Option<SessionId>,
         limit: usize,
     ) -> Vec<SessionId> {
-        let lagging = self.sessions.iter().filter(|(_, row)| row.lag() > 0).map(|(id, _)| *id);
+        let lags =
+            |row: &Row| row.lag() > 0 || (row.cloud_head.is_none() && !row.snapshots.is_empty());
+        let lagging = self.sessions.iter().filter(|(_, row)| lags(row)).map(|(id, _)| *id);
         let mut lagging: Vec<SessionId> =
             lagging.filter(|id| after.is_none_or(|after| *id > after)).collect();
         lagging.sort_unstable();

@@ -6,7 +6,7 @@ use ash_core::number::{Fence, Seq};
 use ash_core::session::LogEntry;
 
 use super::{Row, Tables, apply_run_change};
-use crate::model::{ImportedSession, Inherited, NewSession, entry_json};
+use crate::model::{ImportedSession, Inherited, NewSession, StoredSnapshot, entry_json};
 use crate::{Result, StoreError};
 
 impl Tables {
@@ -18,11 +18,18 @@ impl Tables {
 
     pub(super) fn import(&mut self, imported: &ImportedSession) -> Result<Fence> {
         imported.check()?;
-        let ImportedSession { new, inherited, runs, snapshots } = imported;
+        let ImportedSession { new, inherited, runs, snapshots, outbox } = imported;
         let mut log = match inherited {
             Some(inherited) => self.inheritable(new, *inherited)?,
             None => Vec::new(),
         };
+        if let Some(Inherited { session, .. }) = inherited {
+            let kept = &self.row(*session)?.snapshots;
+            let key = |of: &StoredSnapshot| (of.snapshot.seq, of.snapshot.captured.id);
+            if !snapshots.iter().all(|inherits| kept.contains_key(&key(inherits))) {
+                return Err(StoreError::NotFound("snapshot"));
+            }
+        }
         let mut row = self.new_row(new)?;
         log.append(&mut row.log);
         row.log = log;
@@ -35,6 +42,8 @@ impl Tables {
             let snapshot = &kept.snapshot;
             row.snapshots.insert((snapshot.seq, snapshot.captured.id), kept.clone());
         }
+        self.check_outbox(outbox)?;
+        self.keep_outbox(outbox);
         Ok(self.add(new, row))
     }
 
@@ -65,7 +74,7 @@ impl Tables {
         if new.owner < self.last_owner {
             return Err(StoreError::Superseded(new.record.id));
         }
-        if self.sessions.contains_key(&new.record.id) {
+        if self.sessions.contains_key(&new.record.id) || self.purged.contains_key(&new.record.id) {
             return Err(StoreError::Exists("session"));
         }
         self.check_receipt(new.receipt.as_ref())?;
@@ -79,6 +88,7 @@ impl Tables {
             inherited: Seq::ZERO,
             runs: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            cloud_head: None,
         })
     }
 

@@ -7,6 +7,7 @@ mod agents;
 mod cloud;
 mod commit;
 mod create;
+mod outbox;
 mod purge;
 mod snapshots;
 mod store;
@@ -25,8 +26,8 @@ use ash_core::session::{LogEntry, RunChange, Session};
 use ash_core::time::Timestamp;
 
 use crate::model::{
-    Agent, ApiKey, Credential, OutboxItem, Receipt, ReceiptKey, RunRecord, SessionFilter,
-    SessionRecord, StoredSession, StoredSnapshot, Tenant, storable_usage,
+    Agent, ApiKey, CloudHead, Credential, OutboxItem, Receipt, ReceiptKey, RunRecord,
+    SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, storable_usage,
 };
 use crate::{Result, StoreError};
 
@@ -45,9 +46,13 @@ struct Tables {
     /// What agents are set to, and since when.
     configured: BTreeMap<AgentId, (Json, Timestamp)>,
     sessions: BTreeMap<SessionId, Row>,
+    /// Sessions that are gone, but for the rest of a long log.
+    purged: BTreeMap<SessionId, (AgentId, Vec<LogEntry>)>,
     receipts: BTreeMap<ReceiptKey, Receipt>,
     outbox: BTreeMap<OutboxId, OutboxRow>,
     last_owner: Owner,
+    /// Which cloud is used, and as whom.
+    cloud_use: Option<(String, String)>,
 }
 
 struct Row {
@@ -61,6 +66,7 @@ struct Row {
     inherited: Seq,
     runs: BTreeMap<RunId, RunRecord>,
     snapshots: BTreeMap<(Seq, SnapshotId), StoredSnapshot>,
+    cloud_head: Option<CloudHead>,
 }
 
 struct OutboxRow {

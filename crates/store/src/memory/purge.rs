@@ -1,13 +1,13 @@
 //! What goes: snapshots that are not kept, and sessions whose time is over.
 
-use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::id::{AgentId, SessionId, SnapshotId, TenantId};
 use ash_core::number::{Fence, Seq};
 use ash_core::session::{Sandbox, Status};
 use ash_core::time::Timestamp;
 
 use super::Tables;
 use crate::model::{OutboxItem, Resting};
-use crate::{Result, StoreError};
+use crate::{PURGED_AT_ONCE, Result, StoreError};
 
 impl Tables {
     pub(super) fn prune_snapshots(
@@ -76,14 +76,35 @@ impl Tables {
         }
         self.check_outbox(outbox)?;
         let agent = row.record.agent;
-        self.sessions.remove(&id);
+        if let Some(row) = self.sessions.remove(&id)
+            && row.log.len() > PURGED_AT_ONCE as usize
+        {
+            self.purged.insert(id, (agent, row.log));
+        }
         self.keep_outbox(outbox);
-        let is_used = self.sessions.values().any(|row| row.record.agent == agent);
+        self.purge_agent(agent);
+        Ok(())
+    }
+
+    pub(super) fn purge_logs(&mut self) -> bool {
+        let Some((&id, (agent, log))) = self.purged.iter_mut().next() else { return false };
+        let agent = *agent;
+        log.truncate(log.len().saturating_sub(PURGED_AT_ONCE as usize));
+        if log.is_empty() {
+            self.purged.remove(&id);
+            self.purge_agent(agent);
+        }
+        true
+    }
+
+    /// Forgets an agent that was deleted, if no session refers to it any more.
+    fn purge_agent(&mut self, agent: AgentId) {
+        let is_used = self.sessions.values().any(|row| row.record.agent == agent)
+            || self.purged.values().any(|(of, _)| *of == agent);
         if self.deleted_agents.contains(&agent) && !is_used {
             self.agents.retain(|(of, _), _| *of != agent);
             self.configured.remove(&agent);
             self.deleted_agents.remove(&agent);
         }
-        Ok(())
     }
 }

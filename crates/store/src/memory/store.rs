@@ -9,17 +9,18 @@ use ash_core::id::{
 };
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
+use ash_core::pool;
 use ash_core::run::RunStatus;
 use ash_core::session::{LogEntry, Sandbox, Session, Status};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
-use super::{MemoryStore, OutboxRow, stored};
+use super::{MemoryStore, stored};
 use crate::model::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
-    RunRecord, SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter,
-    UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
+    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
+    Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use crate::{Result, Store, StoreError};
 
@@ -163,6 +164,10 @@ impl Store for MemoryStore {
         Ok(self.tables().agents_of(tenant))
     }
 
+    async fn used_definitions(&self) -> Result<Vec<Json>> {
+        Ok(self.tables().used_definitions())
+    }
+
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>> {
         self.tables().delete(tenant, name)
     }
@@ -251,9 +256,8 @@ impl Store for MemoryStore {
 
     async fn housed_sessions(&self) -> Result<Vec<Session>> {
         let tables = self.tables();
-        let housed =
-            tables.sessions_after(None).filter(|row| row.session.sandbox() != Sandbox::None);
-        Ok(housed.map(|row| row.session.clone()).collect())
+        let all = tables.sessions_after(None).map(|row| &row.session);
+        Ok(all.filter(|session| pool::Place::of(session).is_some()).cloned().collect())
     }
 
     async fn abandoned_sessions(
@@ -388,8 +392,16 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn cloud_seqs(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, Seq>> {
-        Ok(self.tables().cloud_seqs(sessions))
+    async fn cloud_heads(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, CloudHead>> {
+        Ok(self.tables().cloud_heads(sessions))
+    }
+
+    async fn put_cloud_head(&self, session: SessionId, head: &CloudHead) -> Result<()> {
+        self.tables().put_cloud_head(session, head)
+    }
+
+    async fn use_cloud(&self, bucket: &str, writer: &str) -> Result<CloudUse> {
+        Ok(self.tables().use_cloud(bucket, writer))
     }
 
     async fn lagging_sessions(
@@ -439,13 +451,12 @@ impl Store for MemoryStore {
         self.tables().redate(id, expected, recorded, due_at)
     }
 
-    async fn purge_session(
-        &self,
-        id: SessionId,
-        fence: Fence,
-        outbox: &[OutboxItem],
-    ) -> Result<()> {
-        self.tables().purge(id, fence, outbox)
+    async fn purge_session(&self, id: SessionId, of: Fence, then: &[OutboxItem]) -> Result<()> {
+        self.tables().purge(id, of, then)
+    }
+
+    async fn purge_logs(&self) -> Result<bool> {
+        Ok(self.tables().purge_logs())
     }
 
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {
@@ -466,20 +477,11 @@ impl Store for MemoryStore {
         leased_until: Timestamp,
         limit: u32,
     ) -> Result<Vec<OutboxTask>> {
-        let mut tables = self.tables();
-        let ready = tables
-            .outbox
-            .values_mut()
-            .filter(|row| row.item.topic == topic && row.available_at <= now);
-        let mut ready: Vec<_> = ready.collect();
-        ready.sort_unstable_by_key(|row| (row.available_at, row.item.id));
-        ready.truncate(limit as usize);
-        let take = |row: &mut OutboxRow| {
-            row.attempt += 1;
-            row.available_at = leased_until;
-            OutboxTask { item: row.item.clone(), attempt: row.attempt }
-        };
-        Ok(ready.into_iter().map(take).collect())
+        Ok(self.tables().claim_outbox(topic, now, leased_until, limit))
+    }
+
+    async fn release_outbox(&self, topic: &str, now: Timestamp) -> Result<u64> {
+        Ok(self.tables().release_outbox(topic, now))
     }
 
     async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()> {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use ash_core::id::{SessionId, SnapshotId};
-use ash_core::number::Seq;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::fault::damaged;
 use super::read::list;
 use super::rows::session_id;
 use super::{sql, write};
 use crate::Result;
-use crate::model::Place;
+use crate::model::{CloudHead, CloudUse, Place};
 
 pub(super) fn found_snapshot(
     db: &Connection,
@@ -25,19 +25,41 @@ pub(super) fn found_snapshot(
     write::change_one(db, statement, params![session.to_string(), id.to_string()], "snapshot")
 }
 
-pub(super) fn cloud_seqs(
+pub(super) fn cloud_heads(
     db: &Connection,
     sessions: &[SessionId],
-) -> Result<BTreeMap<SessionId, Seq>> {
-    let mut newest = db.prepare_cached(sql::CLOUD_SEQ)?;
+) -> Result<BTreeMap<SessionId, CloudHead>> {
+    let mut select = db.prepare_cached(sql::CLOUD_HEAD)?;
     let mut found = BTreeMap::new();
     for session in sessions {
-        let seq: Option<i64> = newest.query_row([session.to_string()], |row| row.get(0))?;
-        if let Some(seq) = seq.and_then(|seq| u64::try_from(seq).ok()) {
-            found.insert(*session, Seq::new(seq));
+        let head: Option<String> =
+            select.query_row([session.to_string()], |row| row.get(0)).optional()?;
+        if let Some(head) = head {
+            let head = serde_json::from_str(&head).map_err(|error| damaged("head", error))?;
+            found.insert(*session, head);
         }
     }
     Ok(found)
+}
+
+pub(super) fn put_cloud_head(db: &Connection, session: SessionId, head: &str) -> Result<()> {
+    write::change_one(db, sql::PUT_CLOUD_HEAD, params![session.to_string(), head], "session")
+}
+
+pub(super) fn use_cloud(db: &Connection, bucket: &str, writer: &str) -> Result<CloudUse> {
+    let before: Option<(String, String)> = db
+        .prepare_cached(sql::CLOUD_USE)?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let is_new = before.as_ref().is_none_or(|(used, _)| used != bucket);
+    let writer = before.map_or_else(|| writer.to_owned(), |(_, writer)| writer);
+    if is_new {
+        for forget in [sql::FORGET_CLOUD_HEADS, sql::FORGET_CLOUD_PLACES, sql::FORGET_CLOUD_USE] {
+            db.prepare_cached(forget)?.execute([])?;
+        }
+        db.prepare_cached(sql::PUT_CLOUD_USE)?.execute(params![bucket, writer])?;
+    }
+    Ok(CloudUse { writer, is_new })
 }
 
 pub(super) fn lagging_sessions(
@@ -46,7 +68,12 @@ pub(super) fn lagging_sessions(
     limit: u32,
 ) -> Result<Vec<SessionId>> {
     let after = after.map_or_else(|| sql::BEFORE_EVERY_ID.to_owned(), |id| id.to_string());
-    list(db, sql::LAGGING_SESSIONS, params![after, limit], session_id)
+    let mut found = list(db, sql::LAGGING_SESSIONS, params![after, limit], session_id)?;
+    found.extend(list(db, sql::SESSIONS_WITHOUT_HEAD, params![after, limit], session_id)?);
+    found.sort_unstable();
+    found.dedup();
+    found.truncate(limit as usize);
+    Ok(found)
 }
 
 pub(super) fn cloud_lag(db: &Connection) -> Result<u64> {

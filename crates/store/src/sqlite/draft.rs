@@ -31,6 +31,7 @@ pub(super) struct ImportDraft {
     pub(super) inherited: Option<Inherited>,
     pub(super) runs: Vec<RunChange>,
     pub(super) snapshots: Vec<SnapshotDraft>,
+    pub(super) outbox: Vec<OutboxItem>,
 }
 
 /// A decision to be recorded.
@@ -120,6 +121,7 @@ impl ImportDraft {
             inherited: imported.inherited,
             runs: imported.runs.clone(),
             snapshots: snapshots.collect::<Result<_>>()?,
+            outbox: imported.outbox.clone(),
         })
     }
 }

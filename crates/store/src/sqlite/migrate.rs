@@ -16,6 +16,8 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("histories", include_str!("../../migrations/0004_histories.sql")),
     ("cloud", include_str!("../../migrations/0005_cloud.sql")),
     ("keeping", include_str!("../../migrations/0006_keeping.sql")),
+    ("purging", include_str!("../../migrations/0007_purging.sql")),
+    ("heads", include_str!("../../migrations/0008_heads.sql")),
 ];
 
 /// The latest version this program knows.

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::rows::{self, number};
 use super::{read, sql, write};
 use crate::model::{OutboxItem, Resting};
-use crate::{Result, StoreError};
+use crate::{PURGED_AT_ONCE, Result, StoreError};
 
 pub(super) fn prune_snapshots(
     db: &Connection,
@@ -91,21 +91,39 @@ pub(super) fn purge(
         let expected = Seq::new(u64::try_from(last_seq).unwrap_or_default());
         return Err(StoreError::Conflict { session, expected });
     }
-    // What refers to it first.
-    let tables = [
-        sql::PURGE_SNAPSHOTS,
-        sql::PURGE_EVENTS,
-        sql::PURGE_RUNS,
-        sql::PURGE_SETTINGS,
-        sql::PURGE_SESSION,
-    ];
-    for statement in tables {
+    let for_good = [sql::PURGE_SNAPSHOTS, sql::PURGE_RUNS, sql::PURGE_SETTINGS];
+    for statement in for_good {
         db.prepare_cached(statement)?.execute([&id])?;
     }
-    if db.prepare_cached(sql::IS_AGENT_OVER)?.exists([&agent])? {
+    outbox.iter().try_for_each(|item| write::add_to_outbox(db, item))?;
+    if last_seq > i64::from(PURGED_AT_ONCE) {
+        db.prepare_cached(sql::HIDE_PURGED)?.execute([&id])?;
+        return Ok(());
+    }
+    db.prepare_cached(sql::PURGE_EVENTS)?.execute([&id])?;
+    purge_row(db, &id, &agent)
+}
+
+pub(super) fn purge_logs(db: &Connection) -> Result<bool> {
+    let found: Option<(String, String)> = db
+        .prepare_cached(sql::PURGED)?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((id, agent)) = found else { return Ok(false) };
+    db.prepare_cached(sql::PURGE_SOME_EVENTS)?.execute(params![id, PURGED_AT_ONCE])?;
+    if !db.prepare_cached(sql::HAS_EVENTS)?.exists([&id])? {
+        purge_row(db, &id, &agent)?;
+    }
+    Ok(true)
+}
+
+/// Removes a session to which nothing refers any more, and its agent, if that was deleted and has no other.
+fn purge_row(db: &Connection, id: &str, agent: &str) -> Result<()> {
+    db.prepare_cached(sql::PURGE_SESSION)?.execute([id])?;
+    if db.prepare_cached(sql::IS_AGENT_OVER)?.exists([agent])? {
         for statement in [sql::PURGE_VERSIONS, sql::PURGE_AGENT] {
-            db.prepare_cached(statement)?.execute([&agent])?;
+            db.prepare_cached(statement)?.execute([agent])?;
         }
     }
-    outbox.iter().try_for_each(|item| write::add_to_outbox(db, item))
+    Ok(())
 }

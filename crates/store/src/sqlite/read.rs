@@ -4,6 +4,7 @@ use ash_core::entry::Entry;
 use ash_core::id::{AgentName, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Incarnation, Seq};
+use ash_core::pool::Place;
 use ash_core::session::{LogEntry, Session, Status};
 use ash_core::time::Timestamp;
 use rusqlite::{Connection, Params, Row, params};
@@ -132,7 +133,8 @@ pub(super) fn sandboxed_sessions(
 pub(super) fn housed_sessions(db: &Connection) -> Result<Vec<Session>> {
     let machines = list(db, sql::HOUSED_SESSIONS, [], |row| Ok(row.get::<_, String>(0)?))?;
     // Whoever drives one that is damaged says so. It must not keep all others from starting.
-    Ok(machines.iter().filter_map(|machine| rows::decode(machine, "session").ok()).collect())
+    let read = machines.iter().filter_map(|machine| rows::decode(machine, "session").ok());
+    Ok(read.filter(|session| Place::of(session).is_some()).collect())
 }
 
 pub(super) fn due_sessions(db: &Connection, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {

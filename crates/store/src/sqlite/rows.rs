@@ -243,6 +243,11 @@ fn maybe_time(row: &Row<'_>, column: usize) -> Result<Option<Timestamp>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
 }
 
+/// What a version of an agent consists of, alone in its row.
+pub(super) fn definition(row: &Row<'_>) -> Result<Json> {
+    json(row, 0, "agent")
+}
+
 fn json(row: &Row<'_>, column: usize, what: &'static str) -> Result<Json> {
     Json::parse(row.get(column)?).map_err(|error| damaged(what, error))
 }

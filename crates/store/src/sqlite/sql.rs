@@ -98,6 +98,10 @@ statements! {
          RETURNING id";
     SESSIONS_GOING_ON =
         "SELECT id FROM session WHERE agent_id = ?1 AND status <> 'ended' ORDER BY id";
+    USED_DEFINITIONS =
+        "SELECT v.definition FROM agent_version v JOIN agent a ON a.id = v.agent_id
+         WHERE a.deleted = 0 OR EXISTS (SELECT 1 FROM session s
+            WHERE s.agent_id = v.agent_id AND s.agent_version = v.version)";
     IS_DEPLOYED =
         "SELECT 1 FROM agent a JOIN agent_version v ON v.agent_id = a.id
          WHERE a.id = ?1 AND v.version = ?2 AND a.tenant_id = ?3 AND a.deleted = 0";
@@ -109,7 +113,8 @@ statements! {
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
          ON CONFLICT DO NOTHING";
     /// The end of a log that a tenant's session may begin with.
-    INHERITABLE_SEQ = "SELECT last_seq FROM session WHERE id = ?1 AND tenant_id = ?2";
+    INHERITABLE_SEQ =
+        "SELECT last_seq FROM session WHERE id = ?1 AND tenant_id = ?2 AND purged = 0";
     INHERIT_EVENTS =
         "INSERT INTO event (session_id, seq, at, kind, run_id, role, body)
          SELECT ?2, seq, at, kind, run_id, role, body FROM event
@@ -120,7 +125,8 @@ statements! {
     LATEST_OWNER = "SELECT last FROM owner";
     NEXT_OWNER = "UPDATE owner SET last = last + 1 RETURNING last";
     RAISE_FENCE =
-        "UPDATE session SET fence = fence + 1, owner = ?2 WHERE id = ?1 AND owner <= ?2
+        "UPDATE session SET fence = fence + 1, owner = ?2
+         WHERE id = ?1 AND owner <= ?2 AND purged = 0
          RETURNING fence";
     /// Like the next, for most commits: they only add to the log. No indexed column is touched,
     /// so no index is rewritten.
@@ -134,7 +140,7 @@ statements! {
         "UPDATE session SET last_seq = ?4, status = ?5, sandbox = ?6, at_rest = ?7,
             incarnation = ?8, due_at = ?9, machine = ?10
          WHERE id = ?1 AND fence = ?2 AND last_seq = ?3";
-    FENCE = "SELECT fence FROM session WHERE id = ?1";
+    FENCE = "SELECT fence FROM session WHERE id = ?1 AND purged = 0";
     CLAIMED_SESSION =
         "SELECT s.id, s.tenant_id, s.agent_id, s.agent_name, s.agent_version, s.parent_id,
             s.created_at, t.settings, s.machine
@@ -155,7 +161,7 @@ statements! {
          ORDER BY s.id DESC LIMIT ?6 OFFSET ?7";
     COUNT_SESSIONS =
         "SELECT COUNT(*) FROM session s JOIN agent a ON a.id = s.agent_id
-         WHERE s.tenant_id = ?1 AND s.id >= ?2 AND s.id < ?3 AND a.deleted = 0
+         WHERE s.tenant_id = ?1 AND s.id >= ?2 AND s.id < ?3 AND a.deleted = 0 AND s.purged = 0
             AND (?4 IS NULL OR s.agent_name = ?4) AND (?5 IS NULL OR s.status = ?5)";
     UNSETTLED_SESSIONS =
         "SELECT id FROM session WHERE at_rest = 0 AND id > ?1 ORDER BY id LIMIT ?2";
@@ -163,7 +169,8 @@ statements! {
         "SELECT id, incarnation FROM session WHERE sandbox IN ('live', 'frozen') AND id > ?1
          ORDER BY id LIMIT ?2";
     HOUSED_SESSIONS =
-        "SELECT machine FROM session INDEXED BY session_census WHERE sandbox <> 'none'";
+        "SELECT machine FROM session INDEXED BY session_census WHERE sandbox <> 'none'
+         UNION ALL SELECT machine FROM session WHERE at_rest = 0 AND sandbox = 'none'";
     ABANDONED_SESSIONS =
         "SELECT id FROM session
          WHERE agent_id IN (SELECT id FROM agent WHERE deleted = 1) AND status <> 'ended'
@@ -190,14 +197,18 @@ statements! {
     INSERT_EVENT =
         "INSERT INTO event (session_id, seq, at, kind, run_id, role, body)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    /// What is left of a session that was purged is nobody's log.
     EVENTS_AFTER =
         "SELECT seq, at, body FROM event WHERE session_id = ?1 AND seq > ?2
+            AND NOT EXISTS (SELECT 1 FROM session WHERE id = ?1 AND purged = 1)
          ORDER BY seq LIMIT ?3";
     /// The index is named because the planner thinks the primary key just as good. It is not:
     /// between two messages there may be thousands of entries.
     MESSAGES_AFTER =
         "SELECT seq, at, body FROM event INDEXED BY event_message
-         WHERE session_id = ?1 AND seq > ?2 AND role IS NOT NULL ORDER BY seq LIMIT ?3";
+         WHERE session_id = ?1 AND seq > ?2 AND role IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM session WHERE id = ?1 AND purged = 1)
+         ORDER BY seq LIMIT ?3";
     PROMPT =
         "SELECT e.seq, e.at, e.body FROM run r
          JOIN event e ON e.session_id = r.session_id AND e.seq = r.prompt_seq
@@ -261,8 +272,15 @@ statements! {
     READY_OUTBOX =
         "SELECT id, topic, payload, ready_at, attempt FROM outbox
          WHERE topic = ?1 AND available_at <= ?2 ORDER BY available_at, id LIMIT ?3";
+    /// What was put back under another clock.
+    FAR_OUTBOX =
+        "SELECT id, topic, payload, ready_at, attempt FROM outbox
+         WHERE topic = ?1 AND available_at > ?2 ORDER BY available_at, id LIMIT ?3";
     LEASE_OUTBOX =
         "UPDATE outbox SET attempt = attempt + 1, available_at = ?2 WHERE id = ?1";
+    RELEASE_OUTBOX =
+        "UPDATE outbox SET available_at = ?2
+         WHERE topic = ?1 AND available_at > ?2 AND attempt > 0";
     FINISH_OUTBOX = "DELETE FROM outbox WHERE id = ?1 AND attempt = ?2";
     RETRY_OUTBOX =
         "UPDATE outbox SET available_at = ?3 WHERE id = ?1 AND attempt = ?2";
@@ -279,9 +297,18 @@ statements! {
         "UPDATE snapshot SET is_local = ?3, is_cloud = ?4 WHERE session_id = ?1 AND id = ?2";
     FOUND_LOCALLY = "UPDATE snapshot SET is_local = TRUE WHERE session_id = ?1 AND id = ?2";
     FOUND_IN_CLOUD = "UPDATE snapshot SET is_cloud = TRUE WHERE session_id = ?1 AND id = ?2";
-    CLOUD_SEQ =
-        "SELECT MAX(seq) FROM (SELECT seq FROM snapshot
-         WHERE session_id = ?1 AND is_cloud = 1 ORDER BY seq DESC LIMIT 1)";
+    CLOUD_HEAD = "SELECT cloud_head FROM session WHERE id = ?1 AND cloud_head IS NOT NULL";
+    PUT_CLOUD_HEAD = "UPDATE session SET cloud_head = ?2 WHERE id = ?1";
+    FORGET_CLOUD_HEADS = "UPDATE session SET cloud_head = NULL WHERE cloud_head IS NOT NULL";
+    FORGET_CLOUD_PLACES = "UPDATE snapshot SET is_cloud = 0 WHERE is_cloud = 1 AND is_local = 1";
+    CLOUD_USE = "SELECT bucket, writer FROM cloud_use";
+    FORGET_CLOUD_USE = "DELETE FROM cloud_use";
+    PUT_CLOUD_USE = "INSERT INTO cloud_use (bucket, writer) VALUES (?1, ?2)";
+    SESSIONS_WITHOUT_HEAD =
+        "SELECT id FROM session
+         WHERE cloud_head IS NULL AND id > ?1
+            AND EXISTS (SELECT 1 FROM snapshot WHERE session_id = session.id)
+         ORDER BY id LIMIT ?2";
     LAGGING_SESSIONS =
         "SELECT DISTINCT session_id FROM snapshot
          WHERE is_cloud = 0 AND session_id > ?1 ORDER BY session_id LIMIT ?2";
@@ -298,12 +325,23 @@ statements! {
 
     // What goes.
     RESTING_SESSIONS =
-        "SELECT id, machine, due_at FROM session WHERE sandbox = 'none' AND id > ?1
+        "SELECT id, machine, due_at FROM session
+         WHERE sandbox = 'none' AND purged = 0 AND id > ?1
          ORDER BY id LIMIT ?2";
     REDATE_SESSION =
         "UPDATE session SET due_at = ?4
-         WHERE id = ?1 AND last_seq = ?2 AND due_at IS NOT DISTINCT FROM ?3";
-    TO_PURGE = "SELECT fence, last_seq, status = 'ended', agent_id FROM session WHERE id = ?1";
+         WHERE id = ?1 AND last_seq = ?2 AND due_at IS NOT DISTINCT FROM ?3 AND purged = 0";
+    TO_PURGE =
+        "SELECT fence, last_seq, status = 'ended', agent_id FROM session
+         WHERE id = ?1 AND purged = 0";
+    /// Nothing is found of it any more, and nobody holds a fence like that.
+    HIDE_PURGED = "UPDATE session SET purged = 1, fence = -1, due_at = NULL WHERE id = ?1";
+    PURGED = "SELECT id, agent_id FROM session WHERE purged = 1 ORDER BY id LIMIT 1";
+    /// The last ones first.
+    PURGE_SOME_EVENTS =
+        "DELETE FROM event WHERE session_id = ?1 AND seq >= (SELECT MIN(seq) FROM
+            (SELECT seq FROM event WHERE session_id = ?1 ORDER BY seq DESC LIMIT ?2))";
+    HAS_EVENTS = "SELECT 1 FROM event WHERE session_id = ?1";
     PURGE_SNAPSHOTS = "DELETE FROM snapshot WHERE session_id = ?1";
     PURGE_EVENTS = "DELETE FROM event WHERE session_id = ?1";
     PURGE_RUNS = "DELETE FROM run WHERE session_id = ?1";
@@ -321,6 +359,7 @@ statements! {
     BROKEN_LOGS =
         "SELECT s.id, s.last_seq, COUNT(e.seq), COALESCE(MAX(e.seq), 0)
          FROM session s LEFT JOIN event e ON e.session_id = s.id
+         WHERE s.purged = 0
          GROUP BY s.id, s.last_seq
          HAVING COUNT(e.seq) <> s.last_seq OR COALESCE(MAX(e.seq), 0) <> s.last_seq";
 }
@@ -376,13 +415,15 @@ mod test {
             (PROMPT, "PRIMARY KEY (session_id=? AND seq=?)"),
             (RUNS, "run_by_prompt"),
             (SNAPSHOTS, "snapshot_by_seq"),
-            (CLOUD_SEQ, "snapshot_by_seq"),
+            (SESSIONS_WITHOUT_HEAD, "session_without_head"),
             (LAGGING_SESSIONS, "snapshot_lagging"),
             (CLOUD_LAG, "snapshot_lagging"),
             (OLDER_SNAPSHOTS, "snapshot_by_seq"),
             (IS_SNAPSHOT_NEEDED, "snapshot_by_id"),
             (IS_AGENT_OVER, "session_by_agent"),
             (READY_OUTBOX, "outbox_by_topic"),
+            (RELEASE_OUTBOX, "outbox_by_topic"),
+            (FAR_OUTBOX, "outbox_by_topic"),
             (PURGE_RECEIPTS, "receipt_by_age"),
         ] {
             let plan = plan(sql);

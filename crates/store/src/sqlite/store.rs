@@ -13,13 +13,14 @@ use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
 use super::draft::{CommitDraft, ImportDraft, SessionDraft};
+use super::fault::damaged;
 use super::recent::{self, Looked, Touched};
 use super::{SqliteStore, cloud, purge, read, rows, sql, write};
 use crate::model::{
-    Agent, ApiKey, Census, Claimed, Commit, Credential, ImportedSession, KeyHash, NewAgentVersion,
-    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, Receipt, ReceiptKey, Resting,
-    RunRecord, SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageFilter,
-    UsageRecord, UsageTotals,
+    Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
+    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
+    Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use crate::{Result, Store};
 
@@ -147,6 +148,11 @@ impl Store for SqliteStore {
         let tenant = tenant.clone();
         let theirs = move |db: &_| read::list(db, sql::AGENTS, [tenant.as_str()], rows::agent);
         self.readers.perform(theirs).await
+    }
+
+    async fn used_definitions(&self) -> Result<Vec<Json>> {
+        let used = |db: &_| read::list(db, sql::USED_DEFINITIONS, [], rows::definition);
+        self.readers.perform(used).await
     }
 
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>> {
@@ -331,9 +337,19 @@ impl Store for SqliteStore {
         self.writer.perform(move |db| cloud::found_snapshot(db, of, id, place)).await
     }
 
-    async fn cloud_seqs(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, Seq>> {
+    async fn cloud_heads(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, CloudHead>> {
         let sessions = sessions.to_vec();
-        self.readers.perform(move |db| cloud::cloud_seqs(db, &sessions)).await
+        self.readers.perform(move |db| cloud::cloud_heads(db, &sessions)).await
+    }
+
+    async fn put_cloud_head(&self, session: SessionId, head: &CloudHead) -> Result<()> {
+        let head = serde_json::to_string(head).map_err(|error| damaged("head", error))?;
+        self.writer.perform(move |db| cloud::put_cloud_head(db, session, &head)).await
+    }
+
+    async fn use_cloud(&self, bucket: &str, writer: &str) -> Result<CloudUse> {
+        let (bucket, writer) = (bucket.to_owned(), writer.to_owned());
+        self.writer.perform(move |db| cloud::use_cloud(db, &bucket, &writer)).await
     }
 
     async fn lagging_sessions(
@@ -397,6 +413,10 @@ impl Store for SqliteStore {
         self.writer.change(Touched::Session(id), purge).await
     }
 
+    async fn purge_logs(&self) -> Result<bool> {
+        self.writer.perform(purge::purge_logs).await
+    }
+
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>> {
         let key = key.clone();
         self.readers.look_up(move |db| read::receipt(db, &key)).await
@@ -416,6 +436,11 @@ impl Store for SqliteStore {
         let topic = topic.to_owned();
         let claim = move |db: &_| write::claim_outbox(db, &topic, now, leased_until, limit);
         self.writer.perform(claim).await
+    }
+
+    async fn release_outbox(&self, topic: &str, now: Timestamp) -> Result<u64> {
+        let topic = topic.to_owned();
+        self.writer.perform(move |db| write::release_outbox(db, &topic, now)).await
     }
 
     async fn finish_outbox(&self, id: OutboxId, attempt: u32) -> Result<()> {

@@ -18,7 +18,7 @@ use crate::model::{
     ApiKey, Credential, Inherited, NewAgentVersion, OutboxItem, OutboxTask, Places, Receipt,
     Tenant, storable_usage,
 };
-use crate::{Agent, Result, StoreError};
+use crate::{Agent, MAX_OUTBOX_WAIT, Result, StoreError};
 
 pub(super) fn create_tenant(db: &Connection, tenant: &Tenant) -> Result<()> {
     let values = params![tenant.id.as_str(), tenant.created_at.as_millis()];
@@ -128,7 +128,7 @@ pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fe
 }
 
 pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fence> {
-    let ImportDraft { session, inherited, runs, snapshots } = draft;
+    let ImportDraft { session, inherited, runs, snapshots, outbox } = draft;
     let id = session.record.id.to_string();
     if let Some(Inherited { session: of, through }) = inherited {
         let values = params![of.to_string(), session.record.tenant.as_str()];
@@ -138,6 +138,12 @@ pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fen
             .optional()?;
         if end.ok_or(StoreError::NotFound("session"))? < number(through.get()) {
             return Err(StoreError::Conflict { session: *of, expected: *through });
+        }
+        for kept in snapshots {
+            let values = params![of.to_string(), kept.id];
+            if !db.prepare_cached(sql::SNAPSHOT)?.exists(values)? {
+                return Err(StoreError::NotFound("snapshot"));
+            }
         }
     }
     let through = inherited.map_or(Seq::ZERO, |inherited| inherited.through);
@@ -150,6 +156,7 @@ pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fen
         change_run(db, &id, change)?;
     }
     keep_snapshots(db, &id, snapshots)?;
+    outbox.iter().try_for_each(|item| add_to_outbox(db, item))?;
     Ok(fence)
 }
 
@@ -368,12 +375,22 @@ pub(super) fn claim_outbox(
 ) -> Result<Vec<OutboxTask>> {
     let ready = params![topic, now.as_millis(), limit];
     let mut tasks = read::list(db, sql::READY_OUTBOX, ready, rows::outbox_task)?;
+    if tasks.is_empty() {
+        let far = params![topic, now.plus(MAX_OUTBOX_WAIT).as_millis(), limit];
+        tasks = read::list(db, sql::FAR_OUTBOX, far, rows::outbox_task)?;
+    }
     let mut lease = db.prepare_cached(sql::LEASE_OUTBOX)?;
     for task in &mut tasks {
         task.attempt += 1;
         lease.execute(params![task.item.id.to_string(), leased_until.as_millis()])?;
     }
     Ok(tasks)
+}
+
+pub(super) fn release_outbox(db: &Connection, topic: &str, now: Timestamp) -> Result<u64> {
+    let released =
+        db.prepare_cached(sql::RELEASE_OUTBOX)?.execute(params![topic, now.as_millis()])?;
+    Ok(released as u64)
 }
 
 pub(super) fn finish_outbox(db: &Connection, id: OutboxId, attempt: u32) -> Result<()> {

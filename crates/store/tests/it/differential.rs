@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use ash_core::failure::Death;
 use ash_core::number::{Fence, Owner, Seq};
+use ash_core::resume::IfLost;
 use ash_core::session::{Fact, ReportBody, Request, Status};
 use ash_store::memory::MemoryStore;
 use ash_store::sqlite::SqliteStore;
@@ -334,7 +335,7 @@ fn decide(owner: &mut Conversation, what: What, run: i64) -> Option<Commit> {
             | Status::Active
             | Status::Paused
             | Status::Stopped
-            | Status::Error => Some(owner.request(Request::Resume)),
+            | Status::Error => Some(owner.request(Request::Resume(IfLost::default()))),
         },
         What::Death => {
             Some(owner.observe(Fact::SandboxGone { incarnation, death: Death::OutOfMemory }))

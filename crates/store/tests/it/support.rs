@@ -258,14 +258,18 @@ impl Conversation {
     }
 
     pub(crate) fn report(&mut self, run: i64, body: ReportBody) -> Commit {
-        let fact = Fact::Reported {
-            incarnation: self.session.incarnation(),
-            reports: vec![NumberedReport {
-                position: SpoolPosition::new(self.session.spool().get() + 1),
-                report: Report { run: run_id(run), body },
-            }],
+        self.reports(run, [body].into_iter())
+    }
+
+    /// Several at once.
+    pub(crate) fn reports(&mut self, run: i64, bodies: impl Iterator<Item = ReportBody>) -> Commit {
+        let first = self.session.spool().get() + 1;
+        let numbered = |(number, body)| NumberedReport {
+            position: SpoolPosition::new(number),
+            report: Report { run: run_id(run), body },
         };
-        self.observe(fact)
+        let reports = (first..).zip(bodies).map(numbered).collect();
+        self.observe(Fact::Reported { incarnation: self.session.incarnation(), reports })
     }
 
     /// The agent says something in one go.

@@ -15,7 +15,7 @@ use ash_core::id::{AgentId, AgentName, OutboxId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner, Seq, SpoolPosition};
 use ash_core::policy::{Context, Policy};
-use ash_core::resume::Found;
+use ash_core::resume::{Found, IfLost};
 use ash_core::run::{Completion, Phase, Usage};
 use ash_core::session::{
     AgentEnding, Decision, Fact, IfBusy, IfRunning, LogEntry, NumberedReport, Prompt, Report,
@@ -314,7 +314,7 @@ impl Writer {
             (State::Active, Some(_)) if self.random.below(2) == 0 => {
                 Request::Pause { if_running: IfRunning::Freeze }
             }
-            (State::Paused { .. }, _) => Request::Resume,
+            (State::Paused { .. }, _) => Request::Resume(IfLost::default()),
             _ => self.prompt(),
         };
         // A refusal changes nothing, and then the commit is one without entries.

@@ -6,7 +6,7 @@ use super::super::{BrokenHistory, History, LogEntry, Origin, RunChange, Sandbox,
 use super::PROMPT;
 use super::world::{Ask, World, steps};
 use crate::entry::Entry;
-use crate::id::SessionId;
+use crate::id::{RunId, SessionId};
 use crate::number::{LogEpoch, Seq, Turn};
 use crate::policy::Context;
 use crate::run::{Completion, RunStatus};
@@ -42,6 +42,12 @@ impl World {
     }
 }
 
+/// The run that an entry is the prompt of.
+fn prompted(entry: &Entry) -> Option<RunId> {
+    let Entry::Prompt { run, .. } = entry else { return None };
+    Some(*run)
+}
+
 #[test]
 fn a_fork_is_paused_and_says_where_it_comes_from() {
     let mut world = World::settled();
@@ -61,9 +67,27 @@ fn a_run_that_goes_on_is_over_in_a_fork() {
     world.ask(PROMPT).unwrap();
     world.ask(PROMPT).unwrap();
     world.settle();
+    let asked: Vec<RunId> = world.log.iter().filter_map(prompted).collect();
     let (fork, runs) = world.forked_at(world.log.len());
     let ended = runs.iter().filter(|change| matches!(change, RunChange::Ended { .. })).count();
     assert_eq!(ended, 2, "the one that ran, and the one that waited");
+    let how = |run: &RunId| {
+        runs.iter().find_map(|change| match change {
+            RunChange::Ended { run: of, outcome, .. } if of == run => Some(outcome.status()),
+            RunChange::Ended { .. }
+            | RunChange::Accepted { .. }
+            | RunChange::Started { .. }
+            | RunChange::Progressed { .. } => None,
+        })
+    };
+    let [began, waited] = asked[..] else { panic!("{asked:?}") };
+    assert_eq!(how(&began), Some(RunStatus::Interrupted));
+    assert_eq!(how(&waited), Some(RunStatus::Cancelled), "it was sent after that point");
+    let mut forked = World::living_on(fork.clone());
+    forked.ask(Ask::Resume).unwrap();
+    forked.settle();
+    assert_eq!(forked.receipt().interrupted_run, Some(began), "nothing else was cut");
+    assert_eq!(fork.branched_at(), fork.last_seq());
     assert_eq!((fork.lineage().head(), fork.current_run()), (Turn::new(1), None));
 }
 
@@ -114,7 +138,14 @@ proptest! {
         }
         for (run, seen) in &world.statuses {
             let now = *seen.last().unwrap();
-            let expected = if now.is_terminal() { now } else { RunStatus::Interrupted };
+            let expected = match now {
+                RunStatus::Queued => RunStatus::Cancelled,
+                RunStatus::Running => RunStatus::Interrupted,
+                over @ (RunStatus::Completed
+                | RunStatus::Cancelled
+                | RunStatus::Interrupted
+                | RunStatus::Failed) => over,
+            };
             prop_assert_eq!(last.get(run), Some(&expected));
         }
     }

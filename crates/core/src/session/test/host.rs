@@ -35,7 +35,8 @@ pub(super) fn captured(number: u64) -> PersistOutcome {
         new_bytes: 10,
         unfrozen: 0,
         unstable: 0,
-        unproven: false,
+        // Every now and then the machine was restarted.
+        unproven: number % 10 == 6,
     })
 }
 
@@ -122,6 +123,7 @@ impl World {
                 assert!(self.live.is_empty(), "files were removed under a sandbox");
                 match number % 4 {
                     2 => {}
+                    3 if number % 8 == 7 => self.put_away(number, AwayOutcome::Uncaptured),
                     3 => self.put_away(number, AwayOutcome::Stay),
                     _ => self.put_away(number, AwayOutcome::Gone),
                 }
@@ -143,6 +145,7 @@ impl World {
             captured,
             seq: Seq::new(1),
             turn: Turn::new(u32::MAX),
+            through: None,
             at: self.now,
             transcript: None,
             completed_runs: 0,
@@ -156,6 +159,7 @@ impl World {
     /// Sometimes everything is where it was, sometimes nothing is.
     fn found_by(&self, incarnation: Incarnation) -> Found {
         let kept = Found {
+            unverified: 0,
             workspace: Workspace::Kept,
             source: Source::Local,
             snapshot: None,

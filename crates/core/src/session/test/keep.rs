@@ -101,6 +101,19 @@ fn files_that_could_not_be_removed_are_tried_again() {
 }
 
 #[test]
+fn files_that_no_snapshot_has_as_they_are_are_captured() {
+    let mut world = World::resting();
+    world.request(Request::PutAway).unwrap();
+    let before = world.snapshots.len();
+    world.observe(Fact::PutAway { number: 1, outcome: AwayOutcome::Uncaptured });
+    assert!(matches!(world.files(), FilesPlace::Stay { .. }));
+    assert_eq!(world.session.stored_by(), None, "a capture is under way");
+    world.settle();
+    assert_eq!(world.snapshots.len(), before + 1);
+    assert!(world.session.stored_by().is_some());
+}
+
+#[test]
 fn a_removal_is_asked_for_again_by_the_next_owner() {
     let mut world = World::resting();
     world.request(Request::PutAway).unwrap();

@@ -3,6 +3,7 @@
 mod history;
 mod host;
 mod keep;
+mod pause;
 mod persist;
 mod property;
 mod resume;
@@ -224,21 +225,6 @@ fn a_wish_to_pause_outlives_the_timeout_that_came_first() {
     world.finish(AgentEnding::Interrupted);
     assert_eq!(world.session.status(), Status::Paused);
     assert_eq!(world.outcomes(), [RunStatus::Failed]);
-}
-
-#[test]
-fn a_frozen_run_that_is_interrupted_ends_when_it_is_thawed_and_the_next_one_is_not_harmed() {
-    let mut world = World::settled();
-    world.ask(PROMPT).unwrap();
-    world.report(ReportBody::Begun);
-    world.ask(PROMPT).unwrap();
-    world.request(Request::Pause { if_running: IfRunning::Freeze }).unwrap();
-    world.settle();
-    world.ask(Ask::Interrupt).unwrap();
-    world.ask(Ask::Resume).unwrap();
-    world.settle();
-    world.finish(AgentEnding::Interrupted);
-    assert_eq!(world.outcomes(), [RunStatus::Cancelled, RunStatus::Running]);
 }
 
 #[test]

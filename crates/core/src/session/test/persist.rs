@@ -11,6 +11,7 @@ use super::world::{Ask, World, steps};
 use crate::failure::Death;
 use crate::number::Turn;
 use crate::policy::Context;
+use crate::resume::IfLost;
 use crate::run::Completion;
 
 const DONE: AgentEnding = AgentEnding::Completed(Completion::EndTurn);
@@ -216,7 +217,7 @@ fn a_start_is_told_what_to_bring_back() {
     let last = world.session.persistence().last().cloned().unwrap();
     let mut session = world.session.clone();
     let ctx = Context { now: world.now, policy: &world.policy };
-    let decision = session.request(&ctx, Request::Resume).unwrap();
+    let decision = session.request(&ctx, Request::Resume(IfLost::default())).unwrap();
     let is_told = |effect: &Effect| matches!(effect, Effect::StartSandbox { snapshot, .. } if *snapshot == Some(last.clone()));
     assert!(decision.effects.iter().any(is_told), "{decision:?}");
 }

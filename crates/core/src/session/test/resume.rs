@@ -5,11 +5,13 @@ use std::time::Duration;
 use super::world::{Ask, World};
 use super::{PROMPT, reported};
 use crate::entry::{Entry, ResumePath};
-use crate::failure::Death;
+use crate::failure::{Death, Failure, FailureCode};
 use crate::json::Json;
 use crate::number::Seq;
 use crate::refusal::Refusal;
-use crate::resume::{Conversation, Found, Native, Receipt, Source, Transcript, Workspace};
+use crate::resume::{
+    Conversation, Found, FromSnapshot, IfLost, Native, Receipt, Source, Transcript, Workspace,
+};
 use crate::run::Completion;
 use crate::session::{
     AgentEnding, Effect, Fact, IfRunning, Report, ReportBody, Request, Session, Status,
@@ -17,6 +19,7 @@ use crate::session::{
 
 const KEPT: Found = Found {
     snapshot: None,
+    unverified: 0,
     workspace: Workspace::Kept,
     source: Source::Local,
     files: 7,
@@ -54,6 +57,7 @@ fn a_cold_resume_tells_what_was_found_and_how_long_it_took() {
     world.settle();
     let receipt = Receipt {
         snapshot: None,
+        unverified: 0,
         path: ResumePath::Cold,
         source: Some(Source::Local),
         workspace: Workspace::Kept,
@@ -128,6 +132,79 @@ fn a_lost_conversation_is_admitted() {
 }
 
 #[test]
+fn a_warm_resume_does_not_claim_more_turns_than_the_cold_one_before_it() {
+    for (native, remembered) in [(Native::Lost, 0), (Native::Rebuilt, 2), (Native::Intact, 1)] {
+        let mut world = World::settled();
+        for _ in 0..3 {
+            world.complete_a_turn();
+        }
+        world.found = Some(Found { native, turns: remembered, ..KEPT });
+        world.ask(Ask::Stop).unwrap();
+        world.settle();
+        world.ask(Ask::Resume).unwrap();
+        world.settle();
+        let mut knows = Conversation { native, turns: remembered, turns_in_log: 3 };
+        assert_eq!(world.receipt().conversation, knows);
+        for _ in 0..2 {
+            world.request(Request::Pause { if_running: IfRunning::Freeze }).unwrap();
+            world.settle();
+            world.ask(Ask::Resume).unwrap();
+            world.settle();
+            assert_eq!(world.receipt().path, ResumePath::Warm);
+            assert_eq!(world.receipt().conversation, knows);
+            assert_eq!(world.session.conversation(), knows, "nor does one that has nothing to do");
+            // Every turn since is known.
+            world.complete_a_turn();
+            knows.turns += 1;
+            knows.turns_in_log += 1;
+        }
+    }
+}
+
+#[test]
+fn files_of_an_earlier_snapshot_or_with_holes_are_admitted_and_captured() {
+    for (outdated, left_out) in [(true, 0), (false, 2), (false, 0)] {
+        let mut world = World::settled();
+        world.complete_a_turn();
+        world.ask(Ask::Stop).unwrap();
+        world.settle();
+        let from = world.session.persistence().last().map(FromSnapshot::of).unwrap();
+        let snapshot = Some(FromSnapshot { outdated, left_out, ..from });
+        world.found = Some(Found { workspace: Workspace::Restored, snapshot, ..KEPT });
+        world.ask(Ask::Resume).unwrap();
+        world.settle();
+        let is_less = outdated || left_out > 0;
+        assert_eq!(world.kinds().contains(&"context_lost"), is_less);
+        let is_captured = !world.session.persistence().is_settled();
+        assert_eq!(is_captured, is_less, "nobody relies on what is lost");
+    }
+}
+
+#[test]
+fn what_becomes_of_lost_files_is_what_the_last_resume_wants() {
+    for if_lost in [IfLost::Refuse, IfLost::BeginAnew, IfLost::GiveUp] {
+        let mut world = World::settled();
+        world.ask(Ask::Stop).unwrap();
+        world.settle();
+        world.request(Request::Resume(if_lost)).unwrap();
+        let [Effect::StartSandbox { if_lost: wanted, .. }] = world.session.recover()[..] else {
+            panic!("a start is owed: {:?}", world.session)
+        };
+        assert_eq!(wanted, if_lost);
+        let failure = Failure::new(FailureCode::NoSavedState, "nothing is left");
+        let incarnation = world.session.incarnation();
+        world.observe(Fact::SandboxStartFailed { incarnation, failure });
+        world.settle();
+        world.ask(Ask::Resume).unwrap();
+        let owed = world.session.recover();
+        let is_usual = |effect: &Effect| {
+            matches!(effect, Effect::StartSandbox { if_lost: IfLost::BeginAnew, .. })
+        };
+        assert!(owed.iter().any(is_usual), "{owed:?}");
+    }
+}
+
+#[test]
 fn the_run_that_was_cut_is_told_once() {
     let mut world = World::settled();
     world.ask(PROMPT).unwrap();
@@ -162,6 +239,8 @@ fn a_start_is_told_what_the_conversation_must_begin_with() {
         incarnation: world.session.incarnation(),
         transcript: Some(Transcript { bytes: 5, blake3: digest, turns: 1 }),
         completed_runs: 1,
+        turns: 1,
+        if_lost: IfLost::default(),
     };
     assert_eq!(world.session.recover(), [start]);
 }

@@ -34,11 +34,13 @@ fn what_was_good_is_remembered_while_the_last_one_may_be_torn() {
     assert_eq!(world.session.persistence().proven().unwrap().captured.id, good);
     // The machine was restarted: a start captures what it finds, and puts it right.
     let as_found = unproven(900);
-    let from = FromSnapshot { id: good, seq: world.session.last_seq(), unverified: 1 };
+    let from = world.session.persistence().last().map(FromSnapshot::of).unwrap();
+    let from = FromSnapshot { unverified: 1, ..from };
     world.found = Some(Found {
         workspace: Workspace::Repaired,
         source: Source::Local,
         snapshot: Some(from),
+        unverified: 0,
         files: 3,
         bytes: 3,
         native: Native::None,

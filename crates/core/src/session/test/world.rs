@@ -18,7 +18,7 @@ use crate::json::Json;
 use crate::number::{Incarnation, Seq};
 use crate::policy::{Context, Policy};
 use crate::refusal::Refusal;
-use crate::resume::Found;
+use crate::resume::{Found, IfLost};
 use crate::run::{Outcome, RunStatus};
 use crate::snapshot::Snapshot;
 use crate::time::Timestamp;
@@ -398,7 +398,7 @@ impl World {
                     _ => IfRunning::Reject,
                 },
             },
-            Ask::Resume => Request::Resume,
+            Ask::Resume => Request::Resume(IfLost::default()),
             Ask::Stop => Request::Stop,
             Ask::Use => Request::Use,
             Ask::Evict => Request::Evict { reason: PauseReason::Evicted },

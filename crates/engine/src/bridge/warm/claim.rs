@@ -2,7 +2,7 @@
 //!
 //! 1. Its bridge is told everything that the bridge of a cold start is told.
 //! 2. The agent's files are put into its workspace, synced, and given to its user.
-//! 3. The session's mark `fresh` is made; then its home and its workspace are renamed to where the
+//! 3. The session's note `came` is written; then its home and its workspace are renamed to where the
 //!    session's are. The user goes along with the home.
 //! 4. Which process it is, with the name of its cgroup, is written down for the session. What is written
 //!    down in `data/warm` stays.
@@ -13,7 +13,7 @@
 //!
 //! - before 3: a sandbox in `data/warm`, which the next server ends, and a session without anything, which is
 //!   started anew;
-//! - before the end of 5: the same, and a session that has its files already, whole, and its mark: its start
+//! - before the end of 5: the same, and a session that has its files already, whole, and its note: its start
 //!   is made again, in them, as a fresh one;
 //! - after that: a session's sandbox, which is found by its spool and adopted as any other, and in `data/warm` a
 //!   directory without a spool, which is removed, and nothing killed for it.
@@ -32,6 +32,7 @@ use ash_protocol::Ask;
 use tokio::time::timeout;
 
 use super::Taken;
+use crate::bridge::came::{self, How};
 use crate::bridge::connection::Connection;
 use crate::bridge::enclosure::name_of;
 use crate::bridge::files::Life;
@@ -41,7 +42,7 @@ use crate::bridge::options::Agent;
 use crate::bridge::process::Started;
 use crate::bridge::users::give_all;
 use crate::bridge::word::{done, frame_of, start_failed};
-use crate::bridge::workspace::{mark_fresh, sow};
+use crate::bridge::workspace::sow;
 use crate::host::{Reporter, SandboxRef, Start};
 
 /// How long one that was kept ready may take to answer before a cold start is the quicker one.
@@ -145,7 +146,7 @@ impl Inner {
             sandboxing.disk.limit(&workspace, project, agent.resources.disk_bytes)?;
         }
         to.make_room(session)?;
-        mark_fresh(to, sandbox)?;
+        came::note(to, session, How::Fresh)?;
         note_use(to, session, &self.options.boot_id)?;
         fs::rename(from.home(warm.session), to.home(session))?;
         fs::rename(workspace, to.workspace(session))?;

@@ -34,7 +34,7 @@ use super::connection::Connection;
 use super::inner::Inner;
 use super::options::Resources;
 use super::word::{failed, start_failed};
-use super::workspace::{self, Known};
+use super::workspace::{self, Known, Prepared};
 use crate::clock::SystemClock;
 use crate::host::{HostError, SandboxRef, WarmId};
 use crate::ids::IdSource;
@@ -305,7 +305,7 @@ impl Pool {
             let whose = (host.users(), host.disk(), &*host.options.boot_id);
             workspace::prepare(&host.files, sandbox, None, Known::default(), whose)
         });
-        let (_, user) = prepared.await.map_err(start_failed)?.map_err(start_failed)?;
+        let Prepared { user, .. } = prepared.await.map_err(start_failed)?.map_err(start_failed)?;
         // What its files may take is the session's: it is written down when there is one.
         let resources = Resources { limits, disk_bytes: None };
         self.nursery.launch(sandbox, user, resources).await?;

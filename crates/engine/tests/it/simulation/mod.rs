@@ -6,6 +6,7 @@
 
 mod alarm;
 mod check;
+mod people;
 mod world;
 
 use std::collections::BTreeMap;

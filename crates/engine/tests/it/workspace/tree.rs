@@ -1,6 +1,7 @@
 //! What is asked for is done, and told.
 
 use std::fs::{self, Permissions};
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use ash_engine::files::{Executable, FileError, FilePath, Scope, Tree};
@@ -26,6 +27,32 @@ fn what_is_written_can_be_read_listed_and_removed() {
     assert!(matches!(place.remove("notes"), Err(FileError::NotAFile)));
     assert!(matches!(place.remove("notes/deep/one.txt/x"), Err(FileError::NotFound)));
     assert_eq!(place.list(), ["notes/deep/one.txt"]);
+    place.is_unharmed();
+}
+
+/// Something to be written, which looks what is in a directory while it is.
+struct Looking<'a>(&'a std::path::Path, bool);
+
+impl Read for Looking<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let seen: Vec<_> = fs::read_dir(self.0)?.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(seen, Vec::<std::ffi::OsString>::new(), "whoever dies now leaves something");
+        if std::mem::replace(&mut self.1, true) {
+            return Ok(0);
+        }
+        bytes[..3].copy_from_slice(b"one");
+        Ok(3)
+    }
+}
+
+#[test]
+fn a_file_that_is_on_its_way_is_nowhere_yet() {
+    let place = Place::new();
+    let root = place.root();
+    let written = place.tree.write(&path("a"), Executable::Yes, &mut Looking(&root, false));
+    assert_eq!(written.unwrap(), 3);
+    assert_eq!((place.read("a").unwrap().as_str(), mode(&place, "a")), ("one", 0o755));
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 1);
     place.is_unharmed();
 }
 

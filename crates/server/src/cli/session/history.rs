@@ -7,14 +7,15 @@ use uuid::Uuid;
 
 use super::word;
 use crate::api::{
-    ChangeCounts, FileChange, FileDiff, ForkSession, Omitted, RewindSession, SessionBody,
+    ChangeCounts, FileChange, FileDiff, ForkSession, Omitted, RewindSession, Rewound, SessionBody,
     SnapshotDiff,
 };
 use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, Style, note, one_line, plain, print};
-use crate::cli::{ask, format, prefix, watch};
+use crate::cli::{Hint, ask, format, prefix, watch};
+use crate::client::ClientError;
 
 /// Begin another session where one was: with its conversation and its files
 #[derive(Debug, clap::Args)]
@@ -57,7 +58,7 @@ struct Where {
 pub(super) struct Diff {
     /// The session's id, or how that begins
     id: String,
-    /// The snapshot's id, or how that begins; the last one, if it is left out
+    /// The snapshot's id, or how that begins; the one that the session is at, if it is left out
     snapshot: Option<String>,
     /// Compare it with this snapshot instead, with `empty`, or with the `current` one
     #[arg(long, value_name = "ID")]
@@ -65,6 +66,9 @@ pub(super) struct Diff {
     /// Only name the files
     #[arg(long)]
     names: bool,
+    /// Only what lies at or beneath this path of the workspace
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
 }
 
 impl Where {
@@ -104,21 +108,26 @@ pub(super) async fn fork(ctx: &Context, args: &Fork) -> anyhow::Result<Exit> {
 }
 
 pub(super) async fn rewind(ctx: &Context, args: &Rewind) -> anyhow::Result<Exit> {
+    let asks = !(args.yes || args.dry_run);
+    // Whoever is asked sees it on standard error, wherever the answer goes.
+    if asks && !std::io::stdin().is_terminal() {
+        let why = "nobody can be asked here whether to rewind: say --yes, or look with --dry-run";
+        return Err(Mistake::Usage(why.to_owned()).into());
+    }
     let id = prefix::session(&ctx.client, &args.id).await?;
     let (snapshot_id, turn) = args.to.find(ctx, id).await?;
     let mut to = RewindSession { snapshot_id, turn, dry_run: true };
-    let asks = ctx.screen.is_terminal
-        && std::io::stdin().is_terminal()
-        && !(ctx.screen.json || args.yes || args.dry_run);
     if asks {
-        let would = ctx.client.rewind(id, &to).await?;
-        note(&format!("{}. What is there now is kept.", counts(would.changes)));
+        let would = ctx.client.rewind(id, &to).await.map_err(refused)?;
+        note(&question(&would, target(ctx, id, &to).await?));
         if !is_wanted("Rewind? [y/N]").await? {
-            return Ok(Exit::Ok);
+            note("nothing was rewound");
+            return Ok(Exit::Failure);
         }
     }
     to.dry_run = args.dry_run;
-    let rewound = Live::new(&ctx.screen, "rewinding…").during(ctx.client.rewind(id, &to)).await?;
+    let live = Live::new(&ctx.screen, "rewinding…");
+    let rewound = live.during(ctx.client.rewind(id, &to)).await.map_err(refused)?;
     if ctx.screen.json {
         Screen::document(&rewound)?;
         return Ok(Exit::Ok);
@@ -132,6 +141,48 @@ pub(super) async fn rewind(ctx: &Context, args: &Rewind) -> anyhow::Result<Exit>
         format!("{} is {}, after {turns}: {changes}\n", session.id, word(session.status))
     })?;
     Ok(Exit::Ok)
+}
+
+/// The turn that a rewind goes to, if that is known.
+async fn target(ctx: &Context, id: Uuid, to: &RewindSession) -> anyhow::Result<Option<u32>> {
+    let Some(snapshot) = to.snapshot_id else { return Ok(to.turn) };
+    let known = ctx.client.snapshots(id).await?;
+    Ok(known.iter().find(|kept| kept.id == snapshot).map(|kept| kept.turn))
+}
+
+/// What would come of a rewind, for the person who is asked.
+fn question(would: &Rewound, to: Option<u32>) -> String {
+    let turn = |turn: u32| match turn {
+        0 => "before the first turn".to_owned(),
+        turn => format!("turn {turn}"),
+    };
+    let from = would.session.snapshot.as_ref().map(|last| last.turn);
+    let back = match (from, to) {
+        (Some(from), Some(to)) if from == to => format!("The conversation stays at {}", turn(to)),
+        (Some(from), Some(0)) => {
+            format!("The conversation goes back from {} to before the first one", turn(from))
+        }
+        (Some(from), Some(to)) => {
+            format!("The conversation goes from {} to {}", turn(from), turn(to))
+        }
+        (_, _) => "The conversation goes back".to_owned(),
+    };
+    format!(
+        "{back}. {}. What is there now is kept, and can be gone back to. What runs in the session ends.",
+        counts(would.changes)
+    )
+}
+
+/// What to do about a run that is in the way of a rewind: it may stand still in a session that is paused.
+fn refused(error: ClientError) -> anyhow::Error {
+    let runs = matches!(&error, ClientError::Problem(problem) if problem.code == "run_in_progress");
+    let error = anyhow::Error::from(error);
+    if runs {
+        return error.context(Hint(
+            "let the run come to its end (ash session resume, if it is paused), or cut it with: ash session interrupt",
+        ));
+    }
+    error
 }
 
 /// Whether a person says yes.
@@ -153,8 +204,9 @@ pub(super) async fn diff(ctx: &Context, args: &Diff) -> anyhow::Result<Exit> {
     let which = match &args.snapshot {
         Some(text) => snapshot(ctx, id, text).await?,
         None => {
-            let newest = ctx.client.snapshots(id).await?.first().map(|newest| newest.id);
-            newest
+            // After a rewind that is not the newest one.
+            let current = ctx.client.session(id).await?.snapshot.map(|current| current.id);
+            current
                 .ok_or_else(|| Mistake::NotFound("the session has no snapshots yet".to_owned()))?
         }
     };
@@ -163,13 +215,16 @@ pub(super) async fn diff(ctx: &Context, args: &Diff) -> anyhow::Result<Exit> {
         Some(text) => Some(snapshot(ctx, id, text).await?.to_string()),
         None => None,
     };
-    let diff = ctx.client.diff(id, which, against.as_deref()).await?;
+    let diff = ctx.client.diff(id, which, against.as_deref(), args.path.as_deref()).await?;
     if ctx.screen.json {
         Screen::document(&diff)?;
         return Ok(Exit::Ok);
     }
     print(&shown(&ctx.screen, &diff, args.names))?;
     note(&counts(diff.changes));
+    if diff.left_out > 0 {
+        note("not all of them are named; --path DIRECTORY shows those beneath one");
+    }
     Ok(Exit::Ok)
 }
 
@@ -178,7 +233,7 @@ fn shown(screen: &Screen, diff: &SnapshotDiff, only_names: bool) -> String {
     for file in &diff.files {
         match &file.diff {
             Some(lines) if !only_names && !lines.is_empty() => {
-                lines.lines().for_each(|line| out.push_str(&painted(screen, line)));
+                lines.split_inclusive('\n').for_each(|line| out.push_str(&painted(screen, line)));
             }
             Some(_) | None => out.push_str(&named(screen, file)),
         }
@@ -191,8 +246,9 @@ fn shown(screen: &Screen, diff: &SnapshotDiff, only_names: bool) -> String {
     out
 }
 
-/// A line of a difference. What is in files may be anything, and a terminal obeys.
+/// A line of a difference, with whatever it ends with. What is in files may be anything, and a terminal obeys.
 fn painted(screen: &Screen, line: &str) -> String {
+    let line = line.strip_suffix('\n').unwrap_or(line);
     let line = if screen.is_terminal { plain(line) } else { line.to_owned() };
     let style = match line.as_bytes() {
         [b'+', b'+', b'+', b' ', ..] | [b'-', b'-', b'-', b' ', ..] => Some(Style::Bold),
@@ -228,6 +284,7 @@ fn counts(changes: ChangeCounts) -> String {
         return "no file differs".to_owned();
     }
     let files = format::things(added + modified + removed, "file");
+    let [added, modified, removed] = [added, modified, removed].map(format::count);
     format!("{files}: {added} added, {modified} modified, {removed} removed")
 }
 
@@ -270,6 +327,20 @@ mod test {
         let told = shown(&screen(false), &example(), false);
         assert!(told.starts_with("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new\u{1b}[2J\n"));
         assert!(told.contains("M picture  (3 B → 2.0 KB, binary)\n… and 2 files more\n"), "{told}");
+    }
+
+    #[test]
+    fn lines_end_as_they_do_in_the_files() {
+        let lines = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new\r\n";
+        let diff = SnapshotDiff { files: vec![file("a", Some(lines), None)], ..example() };
+        let told = shown(&screen(false), &diff, false);
+        assert!(told.starts_with(lines), "{told:?}");
+    }
+
+    #[test]
+    fn numbers_are_told_in_one_way() {
+        let many = ChangeCounts { added: 0, modified: 3, removed: 6_002 };
+        assert_eq!(counts(many), "6,005 files: 0 added, 3 modified, 6,002 removed");
     }
 
     #[test]

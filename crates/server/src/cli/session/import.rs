@@ -1,21 +1,26 @@
 //! `ash session import`
 
+use std::fs::File;
+use std::os::fd::AsFd as _;
+
+use anyhow::Context as _;
 use ash_core::time::Clock as _;
 use ash_engine::SystemClock;
 use uuid::Uuid;
 
 use super::word;
-use crate::api::{CloudSession, SessionBody};
+use crate::api::{CloudSession, Session, SessionBody};
 use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
-use crate::cli::format;
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, note, print};
+use crate::cli::{Hint, format};
+use crate::client::{ClientError, Upload};
 
-/// Make a session that is in the server's bucket one of the server
+/// Make a session from a file, or from the server's bucket, one of the server
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The session: s3://bucket/prefix/ID, gs://bucket/prefix/ID, or its id
+    /// A file that was exported, - for standard input, s3://bucket/prefix/ID, gs://bucket/prefix/ID, or an id in the bucket
     #[arg(required_unless_present = "list")]
     from: Option<String>,
     /// Say what is there, and import nothing
@@ -25,6 +30,11 @@ pub(super) struct Args {
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let Some(from) = &args.from else { return list(ctx).await };
+    if is_file(from) {
+        let bundle = open(from)?;
+        let live = Live::new(&ctx.screen, "importing…");
+        return told(ctx, live.during(ctx.client.import_bundle(&bundle)).await?);
+    }
     let (bucket, id) = split(from)?;
     if let Some(bucket) = bucket {
         let there = ctx.client.cloud_sessions().await?;
@@ -36,16 +46,48 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         }
     }
     let live = Live::new(&ctx.screen, "importing…");
-    let session = live.during(ctx.client.import_cloud_session(id)).await?;
+    let session = live.during(ctx.client.import_cloud_session(id)).await.map_err(not_there)?;
     if session.id != id && !ctx.screen.json {
         note(&format!("there is a session {id} already: this one has another id"));
     }
+    told(ctx, session)
+}
+
+fn told(ctx: &Context, session: Session) -> anyhow::Result<Exit> {
     if ctx.screen.json {
         Screen::document(&SessionBody { session })?;
     } else {
         print(&format!("{} is {}\n", session.id, word(session.status)))?;
     }
     Ok(Exit::Ok)
+}
+
+/// What to do about a session that is not in the bucket.
+fn not_there(error: ClientError) -> anyhow::Error {
+    let is_missing = matches!(&error, ClientError::Problem(problem) if problem.code == "not_found");
+    let error = anyhow::Error::from(error);
+    if is_missing {
+        return error.context(Hint("ash session import --list shows what is in the bucket"));
+    }
+    error
+}
+
+/// Whether a file of this machine is meant. One that looks like something else is written with its directory.
+fn is_file(from: &str) -> bool {
+    from == "-" || (!from.contains("://") && from.parse::<Uuid>().is_err())
+}
+
+fn open(from: &str) -> anyhow::Result<Upload> {
+    let about = || format!("could not open {from}");
+    let file = match from {
+        "-" => std::io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        path => File::open(path),
+    };
+    let file = file.with_context(about)?;
+    if file.metadata().with_context(about)?.is_dir() {
+        return Err(Mistake::Usage(format!("{from} is a directory")).into());
+    }
+    Upload::of(file).with_context(about)
 }
 
 /// A bucket, if one is named, and a session.
@@ -75,13 +117,14 @@ async fn list(ctx: &Context) -> anyhow::Result<Exit> {
         vec![
             session.session_id.to_string(),
             session.agent_name.clone(),
+            session.status.clone().unwrap_or_default(),
             session.turns.to_string(),
             format::ago(&session.at, now),
             session.title.clone().unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = there.sessions.iter().map(row).collect();
-    print(&format::table(&["ID", "AGENT", "TURNS", "AGE", "TITLE"], &rows))?;
+    print(&format::table(&["ID", "AGENT", "STATUS", "TURNS", "AGE", "TITLE"], &rows))?;
     Ok(Exit::Ok)
 }
 
@@ -102,5 +145,11 @@ mod test {
             assert_eq!(split(&from).unwrap(), (bucket, uuid), "{from}");
         }
         assert!(split("s3://b/p").is_err());
+        for from in [id.to_owned(), format!("s3://b/p/{id}"), format!("gs://b#{id}")] {
+            assert!(!is_file(&from), "{from}");
+        }
+        for from in ["-", "a.tar", "./0192", "/tmp/b/c.tar", &format!("./{id}")] {
+            assert!(is_file(from), "{from}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! `ash session stop`, `pause`, `resume`, `end` and `interrupt`
 
+use serde_json::json;
+
 use super::word;
 use crate::api::{
     Activity, PauseSession, ResumeSession, RunBody, Session, SessionBody, WhenRunning,
@@ -34,9 +36,12 @@ pub(super) struct Pause {
 pub(super) struct Resume {
     /// The session's id, or how that begins
     id: String,
-    /// Rather fail than begin with an empty workspace
+    /// Rather fail than begin with a fresh workspace
     #[arg(long)]
     require_state: bool,
+    /// Begin with whatever can be had now, also if its files are in the cloud and cannot be
+    #[arg(long, conflicts_with = "require_state")]
+    fresh: bool,
     /// Do not watch a run that goes on
     #[arg(long)]
     detach: bool,
@@ -74,10 +79,15 @@ pub(super) async fn interrupt(ctx: &Context, which: &Which) -> anyhow::Result<Ex
 
 pub(super) async fn resume(ctx: &Context, args: &Resume) -> anyhow::Result<Exit> {
     let id = prefix::session(&ctx.client, &args.id).await?;
-    let how = ResumeSession { require_state: args.require_state };
+    let how = ResumeSession { require_state: args.require_state, allow_fresh: args.fresh };
     let live = Live::new(&ctx.screen, "resuming…");
     let resumed = live.during(ctx.client.resume(id, &how)).await?;
-    if ctx.screen.json {
+    let watches = !args.detach && resumed.session.activity == Some(Activity::Running);
+    if ctx.screen.json && watches {
+        // The first of the lines that follow.
+        let line = json!({ "id": null, "event": "resumed", "data": &resumed });
+        print(&format!("{line}\n"))?;
+    } else if ctx.screen.json {
         Screen::document(&resumed)?;
     } else {
         print(&format!("{}\n", format::receipt(&resumed.resume)))?;
@@ -86,7 +96,7 @@ pub(super) async fn resume(ctx: &Context, args: &Resume) -> anyhow::Result<Exit>
         note(&format!("warning: {}", ctx.screen.paint(Style::Red, &loss)));
     }
     let session = &resumed.session;
-    if args.detach || session.activity != Some(Activity::Running) {
+    if !watches {
         return Ok(Exit::Ok);
     }
     // A run that stood still goes on: what it says from where the log ended is shown.

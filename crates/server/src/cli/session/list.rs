@@ -79,6 +79,7 @@ fn state(session: &Session) -> String {
     let status = word(session.status);
     match (session.activity, &session.pause_reason) {
         (Some(Activity::Running), _) => format!("{status}, running"),
+        (Some(Activity::Rewinding), _) => format!("{status}, being rewound"),
         (_, Some(reason)) => format!("{status}, {reason}"),
         (Some(Activity::Idle | Activity::Frozen) | None, None) => status.to_owned(),
     }

@@ -3,6 +3,7 @@
 mod cp;
 mod create;
 mod exec;
+mod export;
 mod files;
 mod history;
 mod import;
@@ -44,6 +45,7 @@ enum Command {
     End(lifecycle::Which),
     /// Cut the run that goes on
     Interrupt(lifecycle::Which),
+    Export(export::Args),
     Import(import::Args),
     Exec(exec::Args),
     Files(files::Args),
@@ -66,6 +68,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         Command::Resume(args) => lifecycle::resume(ctx, &args).await,
         Command::End(which) => lifecycle::end(ctx, &which).await,
         Command::Interrupt(which) => lifecycle::interrupt(ctx, &which).await,
+        Command::Export(args) => export::run(ctx, &args).await,
         Command::Import(args) => import::run(ctx, &args).await,
         Command::Exec(args) => exec::run(ctx, args).await,
         Command::Files(args) => files::run(ctx, args).await,

@@ -5,6 +5,7 @@ use ash_engine::SystemClock;
 use serde_json::json;
 
 use super::word;
+use crate::api::Activity;
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Screen, print};
@@ -40,10 +41,16 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         format!("{} ({})", failed.message, format::things(failed.attempts.into(), "attempt"))
     });
     let ago = |at: &str| format!("{at} ({} ago)", format::ago(at, now));
+    let status = match session.activity {
+        Some(Activity::Rewinding) => format!("{}, being rewound", word(session.status)),
+        Some(Activity::Idle | Activity::Running | Activity::Frozen) | None => {
+            word(session.status).to_owned()
+        }
+    };
     print(&format::fields(&[
         ("id", session.id.to_string()),
         ("agent", format!("{} version {}", session.agent_name, session.agent_version)),
-        ("status", word(session.status).to_owned()),
+        ("status", status),
         ("paused by", session.pause_reason.unwrap_or_default()),
         ("error", error.unwrap_or_default()),
         ("title", session.title.unwrap_or_default()),

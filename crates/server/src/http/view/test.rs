@@ -37,6 +37,7 @@ fn receipt() -> Receipt {
         source: Some(Source::Local),
         workspace: Workspace::Kept,
         snapshot: None,
+        unverified: 0,
         last_seq: Seq::new(7),
         files: 1,
         bytes: 2,
@@ -75,7 +76,12 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
         ),
         (
             "`rewound`",
-            vec![Entry::Rewound { from: Turn::new(2), to: Turn::new(1), snapshot: None }],
+            vec![Entry::Rewound {
+                from: Turn::new(2),
+                to: Turn::new(1),
+                snapshot: None,
+                through: None,
+            }],
         ),
         ("`prompt`", vec![Entry::Prompt { run, content: json_of("\"hi\"") }]),
         (

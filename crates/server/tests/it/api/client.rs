@@ -101,6 +101,14 @@ impl Client {
         exchange(self.address, &self.request(method, path, headers, body)).await
     }
 
+    /// What an answer that went well has in it, byte for byte.
+    pub(crate) async fn download(&self, path: &str) -> Vec<u8> {
+        let bytes = answer_to(self.address, &self.request("GET", path, &[], None)).await;
+        let (status, _, body) = parts(&bytes).expect("there is an answer");
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        body
+    }
+
     /// A request as it goes over the wire.
     pub(crate) fn request(
         &self,
@@ -171,6 +179,11 @@ impl Client {
 
 /// Sends bytes, and reads whatever comes back at the same time.
 pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Answer {
+    let bytes = answer_to(address, request).await;
+    answer(&bytes).unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(&bytes)))
+}
+
+async fn answer_to(address: SocketAddr, request: &[u8]) -> Vec<u8> {
     let socket = TcpStream::connect(address).await.unwrap();
     let (mut reader, mut writer) = socket.into_split();
     let mut bytes = Vec::new();
@@ -183,10 +196,18 @@ pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Answer {
         let _cut = reader.read_to_end(&mut bytes).await;
     };
     tokio::join!(write, read);
-    answer(&bytes).unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(&bytes)))
+    bytes
 }
 
 fn answer(bytes: &[u8]) -> Option<Answer> {
+    let (status, headers, body) = parts(bytes)?;
+    Some(Answer { status, headers, body: String::from_utf8_lossy(&body).into_owned() })
+}
+
+/// The lines of a head, and what they say.
+type Headers = Vec<(String, String)>;
+
+fn parts(bytes: &[u8]) -> Option<(u16, Headers, Vec<u8>)> {
     let at = find(bytes, b"\r\n\r\n")?;
     let (status, headers) = head(&bytes[..at])?;
     let rest = &bytes[at + 4..];
@@ -200,10 +221,10 @@ fn answer(bytes: &[u8]) -> Option<Answer> {
     } else {
         rest.to_vec()
     };
-    Some(Answer { status, headers, body: String::from_utf8_lossy(&body).into_owned() })
+    Some((status, headers, body))
 }
 
-fn head(bytes: &[u8]) -> Option<(u16, Vec<(String, String)>)> {
+fn head(bytes: &[u8]) -> Option<(u16, Headers)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut lines = text.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;

@@ -13,7 +13,8 @@ use crate::moto::{BUCKET, Keys, Moto};
 use crate::processes::kill;
 use crate::world::can_isolate;
 
-const WRITE: &str = "My name is Ada.\n/tool write_file {\"path\": \"a.txt\", \"content\": \"one\"}";
+pub(super) const WRITE: &str =
+    "My name is Ada.\n/tool write_file {\"path\": \"a.txt\", \"content\": \"one\"}";
 
 /// What opens the bucket. None of it may be seen by an agent.
 const CREDENTIALS: [(&str, &str); 3] = [
@@ -33,26 +34,26 @@ async fn served_by(endpoint: &str) -> Spawned {
     Spawned::with(&settings).await
 }
 
-async fn say(client: &Client, session: &str, prompt: &str) {
+pub(super) async fn say(client: &Client, session: &str, prompt: &str) {
     let frames = client.say(session, prompt).await.all().await;
     assert_eq!(frames.last().unwrap().event, "done", "{frames:#?}");
 }
 
-async fn look(client: &Client, session: &str) -> Value {
+pub(super) async fn look(client: &Client, session: &str) -> Value {
     client.get(&format!("/api/sessions/{session}")).await.ok()["session"].clone()
 }
 
-async fn post(client: &Client, session: &str, what: &str) -> Value {
+pub(super) async fn post(client: &Client, session: &str, what: &str) -> Value {
     client.post(&format!("/api/sessions/{session}/{what}"), &json!({})).await.ok()
 }
 
-async fn remembers(client: &Client, session: &str) {
+pub(super) async fn remembers(client: &Client, session: &str) {
     let frames = client.say(session, "Who am I?\n/recall").await.all().await;
     assert!(frames.iter().any(|frame| frame.raw.contains("My name is Ada.")), "{frames:#?}");
 }
 
 /// Waits until something is so.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..3_000 {
         if is_so().await {
             return;
@@ -62,7 +63,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     panic!("it never came about that {what}");
 }
 
-async fn in_cloud(client: &Client, session: &str) {
+pub(super) async fn in_cloud(client: &Client, session: &str) {
     until("everything is in the cloud", async || {
         let session = look(client, session).await;
         !session["snapshot"].is_null() && session["cloudSeq"] == session["snapshot"]["seq"]
@@ -145,6 +146,28 @@ async fn a_bucket_that_is_down_costs_no_turn_and_is_caught_up_with() {
     let back = post(&spawned.client, &id, "resume").await["resume"].clone();
     assert_eq!((&back["source"], &back["workspace"]), (&json!("cloud"), &json!("restored")));
     remembers(&spawned.client, &id).await;
+
+    // What came late is named in the bucket, too.
+    post(&spawned.client, &id, "stop").await;
+    until("all of it is in the bucket", async || {
+        let end = look(&spawned.client, &id).await["lastSeq"].clone();
+        let there = spawned.client.get("/api/cloud/sessions").await.ok();
+        there["sessions"].as_array().unwrap().iter().any(|it| it["seq"] == end)
+    })
+    .await;
+    let second = served_by(&moto.endpoint).await;
+    import(&second.client, &id).await;
+    let snapshots = async |client: &Client| {
+        let listed = client.get(&format!("/api/sessions/{id}/snapshots")).await.ok();
+        listed["snapshots"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(snapshots(&second.client).await, snapshots(&spawned.client).await);
+    second.end().await;
     spawned.end().await;
 }
 
@@ -181,6 +204,70 @@ async fn a_server_that_is_killed_at_any_put_leaves_nothing_half_and_the_next_one
     spawned.end().await;
 }
 
+/// What the bucket has of a session.
+async fn in_bucket(moto: &Moto, session: &str) -> String {
+    let address = moto.endpoint.strip_prefix("http://").unwrap().parse().unwrap();
+    let bucket = Client { address, key: "any".to_owned() };
+    let below = format!("fleet/tenants/default/sessions/{session}/");
+    let listed = bucket.get(&format!("/{BUCKET}?list-type=2&prefix={below}")).await;
+    assert_eq!(listed.status, 200, "{}", listed.body);
+    if listed.body.contains("<Contents>") { listed.body } else { String::new() }
+}
+
+#[tokio::test]
+async fn a_session_that_is_over_goes_from_the_bucket_whoever_is_killed_and_whenever_it_is_down() {
+    let moto = Moto::start(Keys::AllGood);
+    let gate = Gate::before(&moto.endpoint);
+    let url = format!("s3://{BUCKET}/fleet");
+    let mut settings = vec![
+        ("ASH_SNAPSHOT_URL", url.as_str()),
+        ("ASH_S3_ENDPOINT", gate.endpoint.as_str()),
+        ("ASH_CLOUD_WAIT_MS", "100"),
+        ("ASH_RETENTION_MS", "1"),
+    ];
+    settings.extend(CREDENTIALS);
+    let mut spawned = Spawned::with(&settings).await;
+    let (id, kept) = (session(&spawned.client).await, session(&spawned.client).await);
+    for session in [&id, &kept] {
+        say(&spawned.client, session, WRITE).await;
+        post(&spawned.client, session, "stop").await;
+        in_cloud(&spawned.client, session).await;
+    }
+    gate.shut();
+    spawned.client.delete(&format!("/api/sessions/{id}")).await.ok();
+    // Each server looks at once for whose time is over.
+    spawned.kill_and_restart();
+    until("it is forgotten here", async || {
+        spawned.client.get(&format!("/api/sessions/{id}")).await.status == 404
+    })
+    .await;
+    assert!(in_bucket(&moto, &id).await.contains("heads/"), "the bucket is down");
+    // Killed between any two removals.
+    let mut kills = 0;
+    kill(spawned.pid());
+    while !in_bucket(&moto, &id).await.is_empty() {
+        gate.open();
+        gate.hold_after_deletes(1);
+        spawned.restart();
+        until("the next removal is held, or all is gone", async || {
+            gate.is_held() || in_bucket(&moto, &id).await.is_empty()
+        })
+        .await;
+        kill(spawned.pid());
+        kills += 1;
+        assert!(kills < 20, "{}", in_bucket(&moto, &id).await);
+    }
+    assert!(kills > 1, "it was killed in between");
+    gate.open();
+    spawned.restart();
+    assert!(in_bucket(&moto, &kept).await.contains("heads/"), "the other one stays");
+    spawned.kill_and_restart();
+    lose(spawned.dir.path(), &kept);
+    let back = post(&spawned.client, &kept, "resume").await["resume"].clone();
+    assert_eq!((&back["source"], &back["workspace"]), (&json!("cloud"), &json!("restored")));
+    spawned.end().await;
+}
+
 #[tokio::test]
 async fn what_opens_the_bucket_is_nowhere_in_a_sandbox() {
     if !can_isolate() {
@@ -204,14 +291,14 @@ async fn what_opens_the_bucket_is_nowhere_in_a_sandbox() {
     spawned.end().await;
 }
 
-async fn import(client: &Client, session: &str) -> Value {
+pub(super) async fn import(client: &Client, session: &str) -> Value {
     let path = format!("/api/cloud/sessions/{session}/import");
     let imported = client.post(&path, &json!({})).await;
     assert_eq!(imported.status, 201, "{}", imported.body);
     imported.json()["session"].clone()
 }
 
-async fn conversation(client: &Client, session: &str) -> Vec<Value> {
+pub(super) async fn conversation(client: &Client, session: &str) -> Vec<Value> {
     let messages = client.get(&format!("/api/sessions/{session}/messages")).await.ok();
     messages["messages"].as_array().unwrap().iter().map(|it| it["content"].clone()).collect()
 }
@@ -254,6 +341,8 @@ async fn a_session_goes_on_with_a_second_server_that_shares_only_the_bucket() {
         first.said().contains("another server goes on with the session")
     })
     .await;
+    let told = look(&first.client, &id).await["cloudError"]["message"].clone();
+    assert_eq!(told, "another server goes on with the session");
     // A second time it gets an id of its own.
     let again = import(&second.client, &id).await;
     assert_ne!(again["id"], json!(id));
@@ -276,7 +365,15 @@ async fn a_session_comes_back_when_the_whole_data_directory_is_gone() {
     in_cloud(&spawned.client, &id).await;
     spawned.kill_and_restart_without("data");
     assert_eq!(spawned.client.get("/api/sessions").await.ok()["sessions"], json!([]));
-    import(&spawned.client, &id).await;
+    let path = format!("/api/cloud/sessions/{id}/import");
+    let again = async |key: &str| {
+        let key = format!("idempotency-key: {key}");
+        let made = spawned.client.ask("POST", &path, &[&key], None).await.ok();
+        made["session"]["id"].clone()
+    };
+    assert_eq!(again("once").await, json!(id));
+    assert_eq!(again("once").await, json!(id), "a request that is sent again happens once");
+    assert_ne!(again("twice").await, json!(id));
     let back = post(&spawned.client, &id, "resume").await["resume"].clone();
     assert_eq!(back["source"], "cloud", "{back}");
     remembers(&spawned.client, &id).await;
@@ -295,9 +392,11 @@ async fn what_is_damaged_or_from_the_future_is_not_imported_and_leaves_nothing()
     first.end().await;
     let second = Spawned::with(&[("ASH_SNAPSHOT_URL", url.as_str())]).await;
     let place = bucket.path().join(format!("bucket/tenants/default/sessions/{id}"));
-    let latest = |kind: &str| {
+    let all = |kind: &str| {
         let names = std::fs::read_dir(place.join(kind)).unwrap().map(|it| it.unwrap().path());
-        names.max().unwrap()
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
     };
     let path = format!("/api/cloud/sessions/{id}/import");
     let refused = async |code: &str| {
@@ -309,20 +408,28 @@ async fn what_is_damaged_or_from_the_future_is_not_imported_and_leaves_nothing()
         }
     };
     for kind in ["log", "records", "heads"] {
-        let object = latest(kind);
-        let whole = std::fs::read(&object).unwrap();
-        let mut damaged = whole.clone();
-        let middle = damaged.len() / 2;
-        damaged[middle] ^= 1;
-        for wrong in [damaged, whole[..middle].to_vec(), Vec::new()] {
-            std::fs::write(&object, wrong).unwrap();
+        // Each of them: one set is as good as another.
+        let whole: Vec<_> =
+            all(kind).into_iter().map(|it| (std::fs::read(&it).unwrap(), it)).collect();
+        let put = |change: &dyn Fn(&[u8]) -> Vec<u8>| {
+            whole.iter().for_each(|(bytes, object)| std::fs::write(object, change(bytes)).unwrap());
+        };
+        let flip = |bytes: &[u8]| {
+            let mut damaged = bytes.to_vec();
+            damaged[bytes.len() / 2] ^= 1;
+            damaged
+        };
+        let cut = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
+        let none = |_: &[u8]| Vec::new();
+        for wrong in [&flip as &dyn Fn(&[u8]) -> Vec<u8>, &cut, &none] {
+            put(wrong);
             refused("import_damaged").await;
         }
-        std::fs::write(&object, whole).unwrap();
+        put(&<[u8]>::to_vec);
     }
-    let head = latest("heads");
+    let head = all("heads").pop().unwrap();
     let whole = std::fs::read_to_string(&head).unwrap();
-    let newer = whole.lines().next().unwrap().replacen("\"version\":1", "\"version\":2", 1);
+    let newer = whole.lines().next().unwrap().replacen("\"version\":2", "\"version\":3", 1);
     let digest = blake3::hash(newer.as_bytes()).to_hex();
     std::fs::write(&head, format!("{newer}\n{digest}\n")).unwrap();
     refused("import_too_new").await;

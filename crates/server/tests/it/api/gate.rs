@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// Lets requests through to another server, until it is shut; a put at a time, if it is told to count them.
+/// Lets requests through to another server, until it is shut; so many of a kind, if it is told to count them.
 #[derive(Clone)]
 pub(crate) struct Gate {
     shared: Arc<Shared>,
@@ -21,8 +21,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     is_shut: bool,
-    /// How many puts are let through before they are held.
-    puts_left: Option<u32>,
+    /// How many requests that begin so are let through before they are held.
+    left: Option<(&'static [u8], u32)>,
     is_held: bool,
     open: Vec<TcpStream>,
 }
@@ -61,11 +61,20 @@ impl Gate {
 
     /// Lets so many puts through, and holds the next.
     pub(crate) fn hold_after(&self, puts: u32) {
-        let mut state = self.shared.state.lock().unwrap();
-        (state.puts_left, state.is_held) = (Some(puts), false);
+        self.hold(b"PUT ", puts);
     }
 
-    /// Whether a put is held.
+    /// The same of what removes objects.
+    pub(crate) fn hold_after_deletes(&self, deletes: u32) {
+        self.hold(b"DELETE ", deletes);
+    }
+
+    fn hold(&self, kind: &'static [u8], after: u32) {
+        let mut state = self.shared.state.lock().unwrap();
+        (state.left, state.is_held) = (Some((kind, after)), false);
+    }
+
+    /// Whether a request is held.
     pub(crate) fn is_held(&self) -> bool {
         self.shared.state.lock().unwrap().is_held
     }
@@ -75,15 +84,17 @@ impl Shared {
     /// Waits until a request may pass.
     fn admit(&self, request: &[u8]) -> bool {
         let mut state = self.state.lock().unwrap();
-        if request.starts_with(b"PUT ") {
-            match state.puts_left {
-                Some(0) => {
-                    state.is_held = true;
-                    let held = |state: &mut State| state.puts_left == Some(0) && !state.is_shut;
-                    state = self.changed.wait_while(state, held).unwrap();
-                }
-                Some(left) => state.puts_left = Some(left - 1),
-                None => {}
+        if let Some((kind, left)) = state.left
+            && request.starts_with(kind)
+        {
+            if left == 0 {
+                state.is_held = true;
+                let held = |state: &mut State| {
+                    state.left.is_some_and(|(_, left)| left == 0) && !state.is_shut
+                };
+                state = self.changed.wait_while(state, held).unwrap();
+            } else {
+                state.left = Some((kind, left - 1));
             }
         }
         !state.is_shut

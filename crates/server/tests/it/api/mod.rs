@@ -2,13 +2,17 @@
 
 mod agents;
 mod bad_requests;
+mod brought_back;
 mod budget;
+mod bundles;
 mod client;
 mod cloud;
 mod crash;
 mod exec;
 mod files;
+mod full;
 mod gate;
+mod heads;
 mod idempotency;
 mod lost;
 mod pages;

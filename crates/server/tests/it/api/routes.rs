@@ -236,8 +236,13 @@ async fn every_route_answers_as_it_always_did() {
     ask!("DELETE", "/api/agents/coder");
     served.end().await;
     compare(&transcript.text);
-    // The documents about the routes have tests of their own, and so has the cloud.
-    let elsewhere = |path: &str| path.starts_with("/docs") || path.starts_with("/api/cloud/");
+    // The documents about the routes have tests of their own, and so have the cloud and bundles.
+    let elsewhere = |path: &str| {
+        path.starts_with("/docs")
+            || path.starts_with("/api/cloud/")
+            || path.ends_with("/export")
+            || path == "/api/sessions/import"
+    };
     for (method, path) in super::operations().into_iter().filter(|(_, path)| !elsewhere(path)) {
         assert!(was_asked(&transcript.text, &method, &path), "{method} {path} is not tried here");
     }

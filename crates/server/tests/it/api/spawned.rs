@@ -66,6 +66,69 @@ impl Spawned {
         Self::of(bin.join("ash"), dir, &[]).await
     }
 
+    /// A server whose data lies on a disk of its own, so many megabytes large: in a mount namespace that goes with it.
+    /// Nothing, if this machine does not let it.
+    pub(crate) async fn on_a_small_disk(megabytes: u32, settings: &[(&str, &str)]) -> Option<Self> {
+        let dir = Dir::new();
+        let (bin, data) = (dir.path().join("bin"), dir.path().join("data"));
+        std::fs::create_dir(&bin).unwrap();
+        std::fs::create_dir(&data).unwrap();
+        let may_mount = |flags: &&str| {
+            let probe = ["sh", "-c", "mount -t tmpfs tmpfs \"$1\"", "sh"];
+            let mut probing = Command::new("unshare");
+            let probed = probing.arg(flags).args(probe).arg(&data).output();
+            probed.is_ok_and(|probed| probed.status.success())
+        };
+        let flags = ["-m", "-rm"].into_iter().find(may_mount)?;
+        let (program, server) = (bin.join("ash"), env!("CARGO_BIN_EXE_ash"));
+        let data = data.display();
+        let script = format!(
+            "#!/bin/sh\nPATH=\"$PATH:/usr/sbin:/usr/bin:/sbin:/bin\"\n\
+             exec unshare {flags} sh -c 'mount -t tmpfs -o size={megabytes}m tmpfs \"$0\" && \
+             exec \"$@\"' '{data}' '{server}' \"$@\"\n"
+        );
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+        Some(Self::of(program, dir, settings).await)
+    }
+
+    /// Ends the server, and waits for that.
+    pub(crate) fn stop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts a server that has ended again.
+    pub(crate) fn start_again(&mut self) {
+        (self.child, self.client) = spawn(&self.program, self.dir.path(), &self.variables);
+    }
+
+    /// What a server says that finds its data where nothing can be written; nothing, if that cannot be arranged.
+    pub(crate) fn try_read_only(&self) -> Option<String> {
+        let bound = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\"";
+        let data = self.dir.path().join("data");
+        let in_namespace = |flags: &str, then: &str| {
+            let mut unshare = Command::new("unshare");
+            unshare.args([flags, "sh", "-c", &format!("{bound}{then}"), "sh"]).arg(&data);
+            unshare
+        };
+        let may = |flags: &&str| {
+            in_namespace(flags, "").output().is_ok_and(|probe| probe.status.success())
+        };
+        let flags = ["-m", "-rm"].into_iter().find(may)?;
+        let ended = in_namespace(flags, " && shift && exec \"$@\"")
+            .arg(&self.program)
+            .arg("serve")
+            .args((!can_isolate()).then_some("--dangerously-no-sandbox"))
+            .current_dir(self.dir.path())
+            .envs(self.variables.iter().cloned())
+            .output()
+            .unwrap();
+        assert!(!ended.status.success(), "it cannot serve: {ended:?}");
+        Some(String::from_utf8(ended.stderr).unwrap())
+    }
+
     async fn of(program: PathBuf, dir: Dir, settings: &[(&str, &str)]) -> Self {
         bridge_program();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -91,10 +154,27 @@ impl Spawned {
         (self.child, self.client) = spawn(&self.program, self.dir.path(), &self.variables);
     }
 
+    /// The next server does not know this setting, which was so.
+    pub(crate) fn forget(&mut self, name: &str) -> String {
+        let at = self.variables.iter().position(|(of, _)| of == name).expect("it is set");
+        self.variables.remove(at).1
+    }
+
+    /// The next server has this setting.
+    pub(crate) fn remember(&mut self, name: &str, value: String) {
+        self.variables.push((name.to_owned(), value));
+    }
+
     /// Waits for the end of the server and starts another one.
     pub(crate) fn restart(&mut self) {
         self.child.wait().unwrap();
         (self.child, self.client) = spawn(&self.program, self.dir.path(), &self.variables);
+    }
+
+    /// The next one has another setting.
+    pub(crate) fn set(&mut self, setting: &str, value: &str) {
+        self.variables.retain(|(name, _)| name != setting);
+        self.variables.push((setting.to_owned(), value.to_owned()));
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -149,6 +229,8 @@ fn spawn(program: &Path, dir: &Path, variables: &[(String, String)]) -> (Child, 
             lines.for_each(|line| writeln!(log, "{line}").unwrap());
         }
     });
-    let key = std::fs::read_to_string(dir.join("data/initial-api-key")).unwrap();
+    // As the server sees it: its data may lie on a disk of its own.
+    let data = format!("/proc/{}/root{}/data", child.id(), dir.display());
+    let key = std::fs::read_to_string(Path::new(&data).join("initial-api-key")).unwrap();
     (child, Client { address, key: key.trim().to_owned() })
 }

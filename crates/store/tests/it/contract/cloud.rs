@@ -1,7 +1,7 @@
 //! Where snapshots lie, and which are not in the cloud yet.
 
-use ash_core::number::Seq;
-use ash_store::{Place, Places, Store, StoreError};
+use ash_core::number::{LogEpoch, Seq};
+use ash_store::{CloudHead, CloudUse, Place, Places, Store, StoreError};
 
 use super::snapshots::{begin, record, snapshot};
 use crate::support::session_id;
@@ -23,27 +23,78 @@ pub(super) async fn a_place_is_noted_beside_the_other(store: &dyn Store) {
     assert!(matches!(none, Err(StoreError::NotFound("snapshot"))), "{none:?}");
 }
 
+fn head(number: u8, seq: u64) -> CloudHead {
+    CloudHead {
+        epoch: LogEpoch::new(1),
+        seq: Seq::new(seq + 1),
+        snapshot: snapshot(number, seq).captured.id,
+        snapshot_seq: Seq::new(seq),
+        settings: "as they are".to_owned(),
+        record: "as it is".to_owned(),
+    }
+}
+
 pub(super) async fn how_far_the_cloud_is_behind_can_be_told(store: &dyn Store) {
     let mut live = begin(store).await;
     let session = live.id();
     assert_eq!(store.cloud_lag().await.unwrap(), 0);
     assert_eq!(store.lagging_sessions(None, 10).await.unwrap(), []);
-    let all = vec![snapshot(1, 1), snapshot(2, 5), snapshot(3, 9)];
-    record(store, &mut live, all).await.unwrap();
-    let asked = [session, session_id(99)];
-    assert_eq!(store.cloud_lag().await.unwrap(), 3);
-    assert!(store.cloud_seqs(&asked).await.unwrap().is_empty());
+    record(store, &mut live, vec![snapshot(1, 1), snapshot(2, 5)]).await.unwrap();
+    assert_eq!(store.cloud_lag().await.unwrap(), 2);
     assert_eq!(store.lagging_sessions(None, 10).await.unwrap(), [session]);
     assert_eq!(store.lagging_sessions(Some(session), 10).await.unwrap(), []);
-    // The newest goes first when there is much.
-    store.found_snapshot(session, snapshot(2, 5).captured.id, Place::Cloud).await.unwrap();
-    assert_eq!(store.cloud_seqs(&asked).await.unwrap(), [(session, Seq::new(5))].into());
-    assert_eq!(store.cloud_lag().await.unwrap(), 2);
-    for number in [1, 3] {
-        let id = snapshot(number, 1).captured.id;
+    let found = async |number, seq| {
+        let id = snapshot(number, seq).captured.id;
         store.found_snapshot(session, id, Place::Cloud).await.unwrap();
-    }
-    assert_eq!(store.cloud_seqs(&asked).await.unwrap(), [(session, Seq::new(9))].into());
+    };
+    found(2, 5).await;
+    assert_eq!(store.cloud_lag().await.unwrap(), 1);
+    found(1, 1).await;
     assert_eq!(store.cloud_lag().await.unwrap(), 0);
+    // Nobody who has only the cloud would know of it.
+    assert_eq!(store.lagging_sessions(None, 10).await.unwrap(), [session]);
+    store.put_cloud_head(session, &head(2, 5)).await.unwrap();
     assert_eq!(store.lagging_sessions(None, 10).await.unwrap(), []);
+}
+
+pub(super) async fn the_latest_head_of_a_session_is_noted(store: &dyn Store) {
+    let mut live = begin(store).await;
+    let session = live.id();
+    let asked = [session, session_id(99)];
+    assert!(store.cloud_heads(&asked).await.unwrap().is_empty());
+    record(store, &mut live, vec![snapshot(1, 1)]).await.unwrap();
+    store.put_cloud_head(session, &head(1, 1)).await.unwrap();
+    assert_eq!(store.cloud_heads(&asked).await.unwrap(), [(session, head(1, 1))].into());
+    // A session that went back has less.
+    store.put_cloud_head(session, &head(1, 0)).await.unwrap();
+    assert_eq!(store.cloud_heads(&asked).await.unwrap(), [(session, head(1, 0))].into());
+    let none = store.put_cloud_head(session_id(99), &head(1, 1)).await;
+    assert!(matches!(none, Err(StoreError::NotFound("session"))), "{none:?}");
+}
+
+pub(super) async fn in_another_cloud_there_is_nothing_yet(store: &dyn Store) {
+    let mut live = begin(store).await;
+    let session = live.id();
+    let first = snapshot(1, 1);
+    record(store, &mut live, vec![first.clone()]).await.unwrap();
+    let used = async |bucket, writer| {
+        let CloudUse { writer, is_new } = store.use_cloud(bucket, writer).await.unwrap();
+        (writer, is_new)
+    };
+    assert_eq!(used("one", "me").await, ("me".to_owned(), true));
+    store.found_snapshot(session, first.captured.id, Place::Cloud).await.unwrap();
+    store.put_cloud_head(session, &head(1, 1)).await.unwrap();
+    assert_eq!(used("one", "somebody else").await, ("me".to_owned(), false));
+    assert_eq!(store.lagging_sessions(None, 10).await.unwrap(), []);
+    assert_eq!(used("two", "me").await, ("me".to_owned(), true));
+    assert_eq!(store.cloud_lag().await.unwrap(), 1);
+    assert!(store.cloud_heads(&[session]).await.unwrap().is_empty());
+    let places = store.snapshot(session, first.captured.id).await.unwrap().places;
+    assert_eq!(places, Places { local: true, cloud: false });
+    // What was in the other one alone is still said to be elsewhere: it is not taken for lost.
+    let elsewhere = Places { local: false, cloud: true };
+    store.place_snapshot(session, first.captured.id, elsewhere).await.unwrap();
+    assert_eq!(used("three", "me").await, ("me".to_owned(), true));
+    let places = store.snapshot(session, first.captured.id).await.unwrap().places;
+    assert_eq!(places, elsewhere);
 }

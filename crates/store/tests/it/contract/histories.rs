@@ -8,12 +8,12 @@ use ash_core::run::{RunStatus, Usage};
 use ash_core::session::{History, LogEntry, Origin, ReportBody, Session, Status};
 use ash_core::snapshot::{Captured, Snapshot};
 use ash_store::{
-    ImportedSession, Inherited, NewSession, Places, SessionRecord, Store, StoredSnapshot,
-    UsageFilter,
+    Commit, ImportedSession, Inherited, NewSession, OutboxTask, Places, SessionRecord, Store,
+    StoreError, StoredSnapshot, UsageFilter,
 };
 
 use crate::support::{
-    Conversation, add_them, at, deploy, receipt, refusal, run_id, session_id, them, us,
+    Conversation, add_them, at, deploy, receipt, refusal, run_id, session_id, task, them, us,
 };
 
 const EVERYTHING: u32 = 1_000;
@@ -22,7 +22,7 @@ fn used(tokens: u64) -> Usage {
     Usage { input_tokens: tokens, ..Usage::default() }
 }
 
-fn snapshot(number: u8, seq: Seq) -> StoredSnapshot {
+pub(super) fn snapshot(number: u8, seq: Seq) -> StoredSnapshot {
     let captured = Captured {
         id: SnapshotId::from_parts(at(number.into()), [number; 10]),
         files: 3,
@@ -33,7 +33,8 @@ fn snapshot(number: u8, seq: Seq) -> StoredSnapshot {
         unproven: false,
     };
     let (turn, transcript) = (Turn::new(1), None);
-    let snapshot = Snapshot { captured, seq, turn, at: at(9), transcript, completed_runs: 1 };
+    let (through, at, completed_runs) = (None, at(9), 1);
+    let snapshot = Snapshot { captured, seq, turn, through, at, transcript, completed_runs };
     StoredSnapshot { snapshot, places: Places { local: false, cloud: true } }
 }
 
@@ -52,7 +53,8 @@ async fn parent(store: &dyn Store) -> (Conversation, Seq) {
     }
     let cut = parent.session.last_seq();
     let commit = parent.report(2, ReportBody::TextDelta("more".to_owned()));
-    store.commit(&commit).await.unwrap();
+    let snapshots = vec![snapshot(1, Seq::new(5)).snapshot];
+    store.commit(&Commit { snapshots, ..commit }).await.unwrap();
     (parent, cut)
 }
 
@@ -88,7 +90,8 @@ async fn draft(store: &dyn Store, number: i64, cut: Seq) -> (ImportedSession, Ve
     };
     let inherited = Some(Inherited { session: session_id(10), through: cut });
     let runs = decision.runs;
-    (ImportedSession { new, inherited, runs, snapshots: vec![kept] }, log)
+    let outbox = vec![task(number, "after", 50)];
+    (ImportedSession { new, inherited, runs, snapshots: vec![kept], outbox }, log)
 }
 
 pub(super) async fn a_session_can_begin_with_the_history_of_another(store: &dyn Store) {
@@ -141,7 +144,10 @@ pub(super) async fn a_session_can_be_brought_from_elsewhere(store: &dyn Store) {
     let added = std::mem::take(&mut imported.new.entries);
     imported.new.entries = log.into_iter().chain(added).collect();
     imported.new.record.parent = None;
+    imported.outbox = vec![task(1, "upload", 1)];
     store.import_session(&imported).await.unwrap();
+    let taken = store.claim_outbox("upload", at(1), at(2), 9).await.unwrap();
+    assert_eq!(taken.into_iter().map(|task| task.item).collect::<Vec<_>>(), [task(1, "upload", 1)]);
     assert_eq!(log_of(store, 20).await, imported.new.entries);
     let of = UsageFilter { session: Some(session_id(20)), ..UsageFilter::default() };
     let total = store.usage(&us(), &of).await.unwrap();
@@ -170,8 +176,16 @@ pub(super) async fn a_refused_import_leaves_nothing(store: &dyn Store) {
         (with(&|it| it.runs.push(it.runs[0].clone())), r#"Exists("run")"#.to_owned()),
         (with(&|it| drop(it.runs.remove(0))), r#"NotFound("run")"#.to_owned()),
         (
+            with(&|it| it.snapshots.push(snapshot(2, Seq::new(5)))),
+            r#"NotFound("snapshot")"#.to_owned(),
+        ),
+        (
             with(&|it| it.snapshots.push(it.snapshots[0].clone())),
             r#"Exists("snapshot")"#.to_owned(),
+        ),
+        (
+            with(&|it| it.outbox = vec![task(1, "after", 1), task(1, "after", 1)]),
+            r#"Exists("outbox task")"#.to_owned(),
         ),
         (
             with(&|it| it.new.record.agent = crate::support::agent_id(7)),
@@ -212,6 +226,16 @@ pub(super) async fn another_tenants_history_does_not_exist(store: &dyn Store) {
     assert_eq!(refusal(store.import_session(&fork).await), r#"NotFound("session")"#);
 }
 
+pub(super) async fn a_snapshot_that_is_lost_meanwhile_is_not_inherited(store: &dyn Store) {
+    let (_, cut) = parent(store).await;
+    let (fork, _) = draft(store, 20, cut).await;
+    let id = fork.snapshots[0].snapshot.captured.id;
+    store.forget_snapshot(session_id(10), id).await.unwrap();
+    assert_eq!(refusal(store.import_session(&fork).await), r#"NotFound("snapshot")"#);
+    let look_up = store.session(&us(), session_id(20)).await;
+    assert_eq!(refusal(look_up), r#"NotFound("session")"#);
+}
+
 pub(super) async fn an_import_can_leave_a_receipt(store: &dyn Store) {
     let (_, cut) = parent(store).await;
     let (mut fork, _) = draft(store, 20, cut).await;
@@ -222,4 +246,18 @@ pub(super) async fn an_import_can_leave_a_receipt(store: &dyn Store) {
     assert_eq!(refusal(store.import_session(&again).await), r#"Exists("receipt")"#);
     let look_up = store.session(&us(), session_id(30)).await;
     assert_eq!(refusal(look_up), r#"NotFound("session")"#);
+}
+
+pub(super) async fn what_follows_an_import_is_written_with_it(store: &dyn Store) {
+    let (_, cut) = parent(store).await;
+    let (fork, _) = draft(store, 20, cut).await;
+    store.import_session(&fork).await.unwrap();
+    // The same task a second time: nothing is left of what came with it.
+    let (mut other, _) = draft(store, 21, cut).await;
+    other.outbox = fork.outbox.clone();
+    let refused = store.import_session(&other).await;
+    assert!(matches!(refused, Err(StoreError::Exists("outbox task"))), "{refused:?}");
+    assert!(store.session_record(session_id(21)).await.is_err());
+    let tasks = store.claim_outbox("after", at(50), at(60), 9).await.unwrap();
+    assert_eq!(tasks, [OutboxTask { item: task(20, "after", 50), attempt: 1 }]);
 }

@@ -1,8 +1,9 @@
 //! Lists of sessions, and that they follow every commit.
 
-use ash_core::number::{Incarnation, Seq};
+use ash_core::number::{Incarnation, Seq, Turn};
+use ash_core::resume::IfLost;
 use ash_core::session::{Fact, ReportBody, Request, Sandbox, Session, Status};
-use ash_core::snapshot::PersistOutcome;
+use ash_core::snapshot::{PersistOutcome, Snapshot};
 use ash_store::{
     Census, Commit, NewAgentVersion, PageRequest, SessionFilter, Store, StoredSession,
 };
@@ -180,7 +181,7 @@ pub(super) async fn sandboxed_sessions_are_the_live_and_the_frozen_ones(store: &
             store.commit(&frozen).await.unwrap();
         }
         if number > 40 {
-            store.commit(&conversation.request(Request::Resume)).await.unwrap();
+            store.commit(&conversation.request(Request::Resume(IfLost::default()))).await.unwrap();
         }
     }
     for number in [60, 70] {
@@ -194,7 +195,7 @@ pub(super) async fn sandboxed_sessions_are_the_live_and_the_frozen_ones(store: &
     let mut conversation = Conversation::active(store, 80).await;
     store.commit(&conversation.request(Request::Stop)).await.unwrap();
     store.commit(&conversation.gone()).await.unwrap();
-    store.commit(&conversation.request(Request::Resume)).await.unwrap();
+    store.commit(&conversation.request(Request::Resume(IfLost::default()))).await.unwrap();
     store.commit(&conversation.started()).await.unwrap();
 
     let live = (session_id(20), Incarnation::new(1));
@@ -214,7 +215,7 @@ pub(super) async fn sandboxed_sessions_are_the_live_and_the_frozen_ones(store: &
 pub(super) async fn housed_sessions_are_all_that_may_have_a_sandbox(store: &dyn Store) {
     assert_eq!(store.housed_sessions().await.unwrap(), []);
     deploy(store, 1).await;
-    // Ten is starting, 20 live, 30 frozen, 40 stopping, 50 without any.
+    // Ten is starting, 20 live, 30 frozen, 40 stopping, 50 without any; 60 is being rewound and comes back.
     Conversation::begin(store, 10).await;
     Conversation::active(store, 20).await;
     let mut frozen = Conversation::active(store, 30).await;
@@ -228,12 +229,17 @@ pub(super) async fn housed_sessions_are_all_that_may_have_a_sandbox(store: &dyn 
             store.commit(&conversation.gone()).await.unwrap();
         }
     }
+    let mut rewound = Conversation::active(store, 60).await;
+    let to = Box::new(super::histories::snapshot(1, rewound.session.last_seq()).snapshot);
+    let to = Box::new(Snapshot { turn: Turn::ZERO, ..*to });
+    store.commit(&rewound.request(Request::Rewind { to })).await.unwrap();
+    store.commit(&rewound.gone()).await.unwrap();
     // Hidden is not gone.
     store.delete_agent(&us(), &name("agent-1")).await.unwrap();
     let mut housed = store.housed_sessions().await.unwrap();
     housed.sort_by_key(Session::id);
     let ids: Vec<_> = housed.iter().map(Session::id).collect();
-    assert_eq!(ids, [10, 20, 30, 40].map(session_id));
+    assert_eq!(ids, [10, 20, 30, 40, 60].map(session_id));
     assert!(matches!(housed[2].sandbox(), Sandbox::Frozen { .. }), "{:?}", housed[2]);
 }
 
@@ -335,14 +341,14 @@ pub(super) async fn every_list_follows_every_commit(store: &dyn Store) {
     for commit in conversation.freeze() {
         record(store, commit).await;
     }
-    record(store, conversation.request(Request::Resume)).await;
+    record(store, conversation.request(Request::Resume(IfLost::default()))).await;
     let Sandbox::Thawing { asked, .. } = conversation.session.sandbox() else { panic!() };
     let incarnation = conversation.session.incarnation();
     record(store, conversation.observe(Fact::SandboxThawed { incarnation, asked })).await;
     record(store, conversation.message(1, "thawed")).await;
     record(store, conversation.request(Request::Stop)).await;
     record(store, conversation.gone()).await;
-    record(store, conversation.request(Request::Resume)).await;
+    record(store, conversation.request(Request::Resume(IfLost::default()))).await;
     record(store, conversation.started()).await;
     assert_eq!(conversation.session.incarnation(), Incarnation::new(2));
     record(store, conversation.prompt(2, "hello")).await;

@@ -58,14 +58,18 @@ macro_rules! contract {
 contract! {
     cloud:
         a_place_is_noted_beside_the_other,
-        how_far_the_cloud_is_behind_can_be_told;
+        how_far_the_cloud_is_behind_can_be_told,
+        the_latest_head_of_a_session_is_noted,
+        in_another_cloud_there_is_nothing_yet;
     histories:
         a_session_can_begin_with_the_history_of_another,
         what_was_consumed_before_a_fork_is_counted_once,
         a_session_can_be_brought_from_elsewhere,
         a_refused_import_leaves_nothing,
         another_tenants_history_does_not_exist,
-        an_import_can_leave_a_receipt;
+        a_snapshot_that_is_lost_meanwhile_is_not_inherited,
+        an_import_can_leave_a_receipt,
+        what_follows_an_import_is_written_with_it;
     purge:
         all_but_the_latest_snapshots_are_pruned_and_those_that_are_needed,
         a_snapshot_is_needed_as_long_as_a_session_of_its_tenant_has_it_here,
@@ -74,7 +78,9 @@ contract! {
         a_purged_session_leaves_nothing,
         only_a_session_that_has_ended_is_purged_and_only_by_its_owner,
         the_last_session_of_a_deleted_agent_takes_it_along,
-        what_follows_a_purge_is_written_with_it;
+        what_follows_a_purge_is_written_with_it,
+        a_long_log_goes_in_steps_and_nothing_of_it_is_found_meanwhile,
+        what_agents_consist_of_is_used_as_long_as_they_or_their_sessions_are;
     snapshots:
         a_snapshot_is_recorded_with_its_decision,
         snapshots_are_listed_newest_first,
@@ -177,7 +183,9 @@ contract! {
         a_task_is_taken_when_it_is_ready,
         a_taken_task_is_leased,
         a_task_whose_lease_passed_is_taken_again,
+        what_was_taken_or_put_back_can_be_made_ready,
         only_the_latest_attempt_finishes_a_task,
         only_the_latest_attempt_puts_a_task_back,
-        tasks_are_taken_by_topic_in_order_up_to_a_limit;
+        tasks_are_taken_by_topic_in_order_up_to_a_limit,
+        a_task_that_another_clock_put_back_is_not_waited_for;
 }

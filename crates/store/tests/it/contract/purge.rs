@@ -1,12 +1,15 @@
 //! What goes: snapshots that are not kept, and sessions whose time is over.
 
-use ash_core::number::{Fence, Seq};
-use ash_core::session::{Request, Sandbox};
-use ash_store::{NewAgentVersion, PageRequest, Places, SessionFilter, Store, UsageFilter};
+use ash_core::number::{Fence, Owner, Seq};
+use ash_core::session::{ReportBody, Request, Sandbox};
+use ash_store::{
+    NewAgentVersion, PURGED_AT_ONCE, PageRequest, Places, SessionFilter, Store, UsageFilter,
+};
 
 use super::snapshots::{record, snapshot};
 use crate::support::{
-    Conversation, add_them, agent_version, at, deploy, name, refusal, session_id, task, them, us,
+    Conversation, add_them, agent_version, at, deploy, json, name, refusal, session_id, task, them,
+    us,
 };
 
 /// A session that has ended, with a log, a run and a snapshot.
@@ -117,6 +120,64 @@ pub(super) async fn a_purged_session_leaves_nothing(store: &dyn Store) {
     assert_eq!(store.snapshots(other.id(), 9).await.unwrap().len(), 1, "the other is as it was");
     // The same id is as good as new.
     Conversation::begin(store, 10).await;
+}
+
+pub(super) async fn a_long_log_goes_in_steps_and_nothing_of_it_is_found_meanwhile(
+    store: &dyn Store,
+) {
+    let agent = deploy(store, 1).await;
+    let mut long = Conversation::active(store, 10).await;
+    store.commit(&long.prompt(1000, "tell me much")).await.unwrap();
+    let much = (0..PURGED_AT_ONCE).map(|_| ReportBody::Message(json("more")));
+    store.commit(&long.reports(1000, much)).await.unwrap();
+    store.commit(&long.request(Request::End)).await.unwrap();
+    store.commit(&long.gone()).await.unwrap();
+    store.delete_agent(&us(), &name("agent-1")).await.unwrap();
+    assert!(!store.purge_logs().await.unwrap(), "nothing was purged yet");
+    store.purge_session(long.id(), long.fence, &[task(1, "cloud", 0)]).await.unwrap();
+    let gone = r#"NotFound("session")"#;
+    let mut steps = 0;
+    loop {
+        assert_eq!(refusal(store.session(&us(), long.id()).await), gone);
+        assert_eq!(refusal(store.session_record(long.id()).await), gone);
+        assert_eq!(refusal(store.events_after(long.id(), Seq::ZERO, 9).await), gone);
+        assert_eq!(refusal(store.messages_after(long.id(), Seq::ZERO, 9).await), gone);
+        assert_eq!(refusal(store.runs(long.id(), 9).await), gone);
+        assert_eq!(refusal(store.claim_session(long.id(), Owner::new(9)).await), gone);
+        assert_eq!(refusal(store.purge_session(long.id(), long.fence, &[]).await), gone);
+        let all = SessionFilter::default();
+        assert_eq!(store.count_sessions(&us(), &all).await.unwrap(), 0);
+        assert_eq!(store.resting_sessions(None, 9).await.unwrap().sessions, []);
+        assert_eq!(store.due_sessions(at(i64::MAX), 9).await.unwrap(), []);
+        if !store.purge_logs().await.unwrap() {
+            break;
+        }
+        steps += 1;
+    }
+    assert_eq!(steps, 2, "in steps");
+    // Its agent went with it, and its id is free.
+    let again = NewAgentVersion { id: agent.id, ..agent_version(1, "another") };
+    store.deploy_agent(&again).await.unwrap();
+    Conversation::begin(store, 10).await;
+}
+
+pub(super) async fn what_agents_consist_of_is_used_as_long_as_they_or_their_sessions_are(
+    store: &dyn Store,
+) {
+    deploy(store, 1).await;
+    let one = ended(store, 10).await;
+    store.deploy_agent(&agent_version(1, "another")).await.unwrap();
+    let used = async || {
+        let mut used: Vec<String> =
+            store.used_definitions().await.unwrap().iter().map(|it| it.get().to_owned()).collect();
+        used.sort();
+        used.len()
+    };
+    assert_eq!(used().await, 2);
+    store.delete_agent(&us(), &name("agent-1")).await.unwrap();
+    assert_eq!(used().await, 1, "the version that a session was made with");
+    store.purge_session(one.id(), one.fence, &[]).await.unwrap();
+    assert_eq!(used().await, 0);
 }
 
 pub(super) async fn only_a_session_that_has_ended_is_purged_and_only_by_its_owner(

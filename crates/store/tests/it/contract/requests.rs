@@ -1,6 +1,8 @@
 //! Receipts of requests, and the outbox.
 
-use ash_store::{OutboxItem, OutboxTask, ReceiptKey, Store};
+use std::time::Duration;
+
+use ash_store::{MAX_OUTBOX_WAIT, OutboxItem, OutboxTask, ReceiptKey, Store};
 
 use crate::support::{
     Conversation, at, deploy, outbox_id, receipt, refusal, session_id, task, them, us,
@@ -86,6 +88,20 @@ pub(super) async fn a_task_whose_lease_passed_is_taken_again(store: &dyn Store) 
     assert_eq!(again, [OutboxTask { item: task(1, "upload", 100), attempt: 2 }]);
 }
 
+pub(super) async fn what_was_taken_or_put_back_can_be_made_ready(store: &dyn Store) {
+    let tasks = vec![task(1, "upload", 100), task(2, "upload", 900), task(3, "other", 100)];
+    with_tasks(store, tasks).await;
+    store.claim_outbox("upload", at(100), at(500), 9).await.unwrap();
+    store.claim_outbox("other", at(100), at(500), 9).await.unwrap();
+    assert_eq!(store.release_outbox("upload", at(200)).await.unwrap(), 1);
+    let again = store.claim_outbox("upload", at(200), at(500), 9).await.unwrap();
+    assert_eq!(again, [OutboxTask { item: task(1, "upload", 100), attempt: 2 }], "not before time");
+    assert_eq!(store.claim_outbox("other", at(200), at(500), 9).await.unwrap(), []);
+    store.retry_outbox(outbox_id(1), 2, at(800)).await.unwrap();
+    assert_eq!(store.release_outbox("upload", at(300)).await.unwrap(), 1);
+    assert_eq!(store.claim_outbox("upload", at(300), at(500), 9).await.unwrap().len(), 1);
+}
+
 pub(super) async fn only_the_latest_attempt_finishes_a_task(store: &dyn Store) {
     with_tasks(store, vec![task(1, "upload", 100)]).await;
     let missing = r#"NotFound("outbox task")"#;
@@ -124,4 +140,15 @@ pub(super) async fn tasks_are_taken_by_topic_in_order_up_to_a_limit(store: &dyn 
     assert_eq!(ids(first), [outbox_id(3), outbox_id(4), outbox_id(5)]);
     let rest = store.claim_outbox("upload", at(1000), at(2000), 3).await.unwrap();
     assert_eq!(ids(rest), [outbox_id(1)]);
+}
+
+pub(super) async fn a_task_that_another_clock_put_back_is_not_waited_for(store: &dyn Store) {
+    with_tasks(store, vec![task(1, "upload", 100), task(2, "upload", 200)]).await;
+    let day = at(0).plus(MAX_OUTBOX_WAIT);
+    store.claim_outbox("upload", at(100), at(100), 9).await.unwrap();
+    store.retry_outbox(outbox_id(1), 1, day).await.unwrap();
+    assert_eq!(store.claim_outbox("upload", at(0), at(1), 9).await.unwrap(), []);
+    store.retry_outbox(outbox_id(1), 1, day.plus(Duration::from_millis(1))).await.unwrap();
+    let taken = store.claim_outbox("upload", at(0), at(1), 9).await.unwrap();
+    assert_eq!(taken, [OutboxTask { item: task(1, "upload", 100), attempt: 2 }]);
 }

@@ -23,6 +23,7 @@ pub(super) fn snapshot(number: u8, seq: u64) -> Snapshot {
         captured,
         seq: Seq::new(seq),
         turn: Turn::new(2),
+        through: Some(Seq::new(seq)),
         at: at(123),
         transcript: Some(Transcript { bytes: 5, blake3: "ab".repeat(32), turns: 2 }),
         completed_runs: 2,

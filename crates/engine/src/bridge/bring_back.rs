@@ -1,0 +1,95 @@
+//! Files that are not in place: fetched before a start, and brought back by it.
+
+use std::io;
+use std::sync::Arc;
+
+use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::resume::IfLost;
+use ash_core::snapshot::Snapshot;
+
+use super::came::{self, How};
+use super::files::Files;
+use super::inner::Inner;
+use super::word::{failed, not_prepared};
+use super::workspace::Saved;
+use crate::archive::{ArchiveError, BroughtBack, Looked};
+use crate::host::{NotReady, Past, Ready, SandboxRef};
+
+const LOOK: &str = "look for files";
+
+impl Inner {
+    /// Sees to it that what a start would bring back is here.
+    pub(super) async fn fetch_files(
+        self: &Arc<Self>,
+        session: SessionId,
+        tenant: &TenantId,
+        past: &dyn Past,
+        if_lost: IfLost,
+    ) -> Result<Ready, NotReady> {
+        let told = |error: io::Error| failed(LOOK, error);
+        if self.files.are_in_place(session).map_err(told)? {
+            return Ok(Ready::InPlace);
+        }
+        let kept = past.snapshots().await?;
+        let (host, tenant) = (Arc::clone(self), tenant.clone());
+        let find = move || host.archive.find(&tenant, &kept, if_lost);
+        let found = tokio::task::spawn_blocking(find).await;
+        let found = found.map_err(|error| failed(LOOK, error))?;
+        let unfit = |error| NotReady::Failed(not_prepared(error));
+        let Looked { found, lost, is_in_cloud } = found.map_err(unfit)?;
+        for id in lost {
+            past.lost(id).await;
+        }
+        match found {
+            Some(_) => Ok(Ready::Stored),
+            // What is gone is the agent's own.
+            None if self.files.workspace(session).try_exists().map_err(told)? => Ok(Ready::InPlace),
+            None if is_in_cloud && if_lost != IfLost::GiveUp => {
+                Err(unfit(ArchiveError::DamagedInCloud))
+            }
+            None => Ok(Ready::Nothing),
+        }
+    }
+}
+
+impl Saved<'_> {
+    /// Brings back what is not in place. Says which snapshot the workspace is of, if it was brought back, and which
+    /// are lost. If nothing is left of it, it is for whoever resumed the session to say whether it begins anew.
+    pub(super) fn bring_back(
+        &self,
+        files: &Files,
+        sandbox: SandboxRef,
+    ) -> Result<(Option<Snapshot>, Vec<SnapshotId>), ArchiveError> {
+        let session = sandbox.session;
+        // They were in place when that was looked at.
+        if self.kept.is_empty() {
+            let gone = io::Error::other("its files went while it was started");
+            return Err(ArchiveError::Place(gone));
+        }
+        let places = files.places(session);
+        let is_there = places.workspace.try_exists().map_err(ArchiveError::Place)?;
+        files.make_room(session).map_err(ArchiveError::Place)?;
+        let note = |BroughtBack { from, source }| {
+            // An agent's own things alone are no workspace.
+            if is_there {
+                return Ok(());
+            }
+            came::note(files, session, How::Restored { from, source }).map_err(ArchiveError::Place)
+        };
+        let (kept, if_lost) = (self.kept, self.if_lost);
+        let looked = self.archive.bring_back_first(self.tenant, kept, &places, if_lost, &note)?;
+        let Looked { found, lost, is_in_cloud } = looked;
+        match found {
+            _ if is_there => Ok((None, lost)),
+            Some((snapshot, _)) => Ok((Some(snapshot), lost)),
+            None if if_lost == IfLost::Refuse => Err(ArchiveError::NothingLeft),
+            None if is_in_cloud && if_lost == IfLost::BeginAnew => {
+                Err(ArchiveError::DamagedInCloud)
+            }
+            None => {
+                tracing::error!(session.id = %session, "every snapshot of session {session} is lost");
+                Ok((None, lost))
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a head names, looked for once more: somebody may have taken it for nobody's.
+//!
+//! Who removes something looks for heads afterwards, and who puts a head looks for what it names afterwards. So at
+//! least one of the two sees the other, and puts back what was removed (`sweep`).
+
+use std::collections::BTreeSet;
+
+use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_store::{Places, Store, StoreError};
+
+use super::error::CloudError;
+use super::place::Shelf;
+use super::set::{AgentRecord, Head, MAX_AGENT, MAX_RECORD, Record, Standing, versioned};
+use super::{Cloud, blocking};
+use crate::archive::{ours, theirs};
+
+/// How many snapshots of a session are looked for.
+const MAX_SNAPSHOTS: u32 = 10_000;
+
+impl Cloud {
+    /// Sees to it that what a head names is there, now that the head is. Blocks.
+    pub(super) fn still_there(
+        &self,
+        shelf: &Shelf,
+        head: &Head,
+        agent: &[u8],
+    ) -> Result<(), CloudError> {
+        if !shelf.repository.recall(theirs(head.snapshot))? {
+            self.0.archive.bring_up(&head.tenant, head.snapshot)?;
+        }
+        if shelf.get(&head.agent.name, MAX_AGENT)?.is_none() {
+            shelf.put(&head.agent.name, agent)?;
+        }
+        let agent: AgentRecord = versioned(agent, &head.agent.name)?;
+        if !shelf.repository.recall(theirs(agent.snapshot))? {
+            return Err(CloudError::NotFound(format!("directory of agent {}", agent.digest)));
+        }
+        Ok(())
+    }
+
+    /// Takes back snapshots of a session that others have forgotten before a head named them.
+    pub(super) async fn recall(
+        &self,
+        store: &dyn Store,
+        session: SessionId,
+        ids: Vec<SnapshotId>,
+    ) -> Result<(), CloudError> {
+        let tenant = match store.session_record(session).await {
+            Ok(record) => record.tenant,
+            Err(StoreError::NotFound(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let this = self.clone();
+        blocking(move || {
+            let shelf = this.0.remote.shelf(&tenant)?;
+            for id in ids {
+                let _is_there = shelf.repository.recall(theirs(id))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Makes sure that snapshots of a session can be had from the cloud, whatever is remembered of that: the latest
+    /// set is this server's, has this one as its last and names all, and all that they need is there.
+    pub(crate) async fn prove(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        last: SnapshotId,
+        all: BTreeSet<SnapshotId>,
+    ) -> Result<(), CloudError> {
+        let _turn = self.0.turns.of(session).acquire().await;
+        let (this, tenant) = (self.clone(), tenant.clone());
+        blocking(move || {
+            let missing = || CloudError::NotFound(format!("whole session {session}"));
+            let shelf = this.0.remote.shelf(&tenant)?;
+            let Standing { head, latest } = shelf.standing(&tenant, session)?;
+            // One that cannot be read may be the latest.
+            let is_latest = |head: &Head| latest == Some((head.epoch, head.number));
+            let head = head.filter(is_latest).ok_or_else(missing)?;
+            let record = shelf.get_part(&head.record, MAX_RECORD)?;
+            let record: Record = versioned(&record, &head.record.name)?;
+            let named: BTreeSet<_> = record.snapshots.iter().map(|it| it.captured.id).collect();
+            if head.writer != this.writer() || head.snapshot != last || !all.is_subset(&named) {
+                return Err(missing());
+            }
+            for id in all {
+                let found = shelf.repository.snapshot(theirs(id))?;
+                shelf.repository.is_present(&found)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Looks for snapshots of a session that others have put there. What is not there any more is brought up again,
+    /// or is not said to be there.
+    pub(super) async fn look_for(
+        &self,
+        store: &dyn Store,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<(), CloudError> {
+        let there: BTreeSet<SnapshotId> = {
+            let (this, tenant) = (self.clone(), tenant.clone());
+            blocking(move || {
+                let there = this.0.remote.shelf(&tenant)?.repository.snapshots()?;
+                Ok(there.into_iter().map(ours).collect())
+            })
+            .await?
+        };
+        for row in store.snapshots(session, MAX_SNAPSHOTS).await? {
+            let id = row.snapshot.captured.id;
+            if !row.places.cloud || there.contains(&id) {
+                continue;
+            }
+            let recalled = {
+                let (this, tenant) = (self.clone(), tenant.clone());
+                let recall = move || {
+                    let shelf = this.0.remote.shelf(&tenant)?;
+                    Ok(shelf.repository.recall(theirs(id))?)
+                };
+                blocking(recall).await?
+            };
+            if recalled {
+                continue;
+            }
+            if row.places.local {
+                self.bring_up_snapshot(tenant, id).await?;
+                continue;
+            }
+            tracing::error!(session.id = %session, "snapshot {id} of session {session} is not in the cloud any more");
+            match store.place_snapshot(session, id, Places { local: false, cloud: false }).await {
+                Ok(()) | Err(StoreError::NotFound(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,4 @@
+//! What a bucket is worth, and what goes from it.
+
+mod heads;
+mod removal;

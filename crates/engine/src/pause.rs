@@ -1,0 +1,60 @@
+//! Putting a session to rest, and waiting until it is.
+
+use std::time::Duration;
+
+use ash_core::id::{RunId, SessionId, TenantId};
+use ash_core::session::{IfRunning, Request, Session, Status};
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+
+/// How much longer than an agent may take to end its run somebody waits for the pause after it.
+const MARGIN: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// Puts a session to rest, sandbox and all. If its run is to end first, waits until it has, and for no longer
+    /// than it may take. Whoever resumes the session meanwhile calls the pause off: it is returned as it stands.
+    pub async fn pause(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        if_running: IfRunning,
+    ) -> Result<Session, EngineError> {
+        let mut paused = self.ask(tenant, session, Request::Pause { if_running }).await?;
+        if paused.status() == Status::Active
+            && let Some(run) = paused.current_run().map(|run| run.id)
+        {
+            let patience = self.shared.policy.interrupt_grace.saturating_add(MARGIN);
+            let ended = tokio::time::timeout(patience, self.ended_run(tenant, session, run)).await;
+            ended.unwrap_or(Ok(()))?;
+            paused = self.shared.store.session(tenant, session).await?.session.clone();
+        }
+        if let Some(cloud) = self.cloud() {
+            cloud.wait_for(&self.shared, tenant, session).await;
+        }
+        Ok(paused)
+    }
+
+    /// Waits until a session works on another run than this one, or on none.
+    async fn ended_run(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        run: RunId,
+    ) -> Result<(), EngineError> {
+        let mut news = self.shared.bus.subscribe(session);
+        loop {
+            let closing = news.head().closing;
+            let stored = self.shared.store.session(tenant, session).await?;
+            let current = stored.session.current_run().map(|run| run.id);
+            if current != Some(run) || stored.session.status() != Status::Active {
+                return Ok(());
+            }
+            if closing {
+                return Err(EngineError::Draining);
+            }
+            // The end of a run is an entry of the log.
+            news.changed().await;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A disk that is full, and one that cannot be written to.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::served::session;
+use super::spawned::Spawned;
+
+/// Twenty megabytes that take little room in a snapshot.
+const LARGE: &str = "My name is Ada.\n/bash yes 0123456789 | head -c 20000000 >large";
+
+async fn say(client: &Client, session: &str, prompt: &str) -> String {
+    let frames = client.say(session, prompt).await.all().await;
+    assert_eq!(frames.last().unwrap().event, "done", "{frames:#?}");
+    frames.into_iter().map(|frame| frame.raw).collect()
+}
+
+async fn post(client: &Client, session: &str, what: &str) -> Value {
+    client.post(&format!("/api/sessions/{session}/{what}"), &json!({})).await.ok()
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_ends_no_session_and_room_is_made() {
+    // A hundred and more are needed before room is kept for records.
+    let Some(server) = Spawned::on_a_small_disk(256, &[("ASH_MIN_FREE_MB", "40")]).await else {
+        return eprintln!("not tried: nothing can be mounted here");
+    };
+    let client = server.client.clone();
+    let (rests, fills) = (session(&client).await, session(&client).await);
+    say(&client, &rests, LARGE).await;
+    post(&client, &rests, "stop").await;
+    super::cloud::until("it is captured", async || {
+        let session = client.get(&format!("/api/sessions/{rests}")).await.ok()["session"].clone();
+        session["snapshot"]["files"].as_u64().is_some_and(|files| files > 0)
+    })
+    .await;
+    super::cloud::until("room is kept", async || seen(&server, "reserve")).await;
+    // It takes everything there is. Whatever becomes of its turn, that is recorded.
+    let frames = client.say(&fills, "/bash cat /dev/zero >fill; true").await.all().await;
+    assert!(matches!(&*frames.last().unwrap().event, "done" | "error"), "{frames:#?}");
+    let large = format!("sandboxes/{rests}/workspace/large");
+    super::cloud::until("room is made", async || {
+        // Whatever is recorded finds the disk full, until there is room.
+        client.post(&format!("/api/sessions/{fills}/resume"), &json!({})).await;
+        !seen(&server, &large)
+    })
+    .await;
+    // What was removed comes back, once there is room for it.
+    super::cloud::until("the other one is back", async || {
+        client.post(&format!("/api/sessions/{fills}/resume"), &json!({})).await.status == 200
+    })
+    .await;
+    let command = json!({ "command": "rm fill" });
+    client.post(&format!("/api/sessions/{fills}/exec"), &command).await.ok();
+    let receipt = post(&client, &rests, "resume").await["resume"].clone();
+    assert_eq!(receipt["workspace"], "restored", "{receipt}");
+    let said = say(&client, &rests, "Who am I?\n/recall\n/bash wc -c <large").await;
+    assert!(said.contains("My name is Ada.") && said.contains("20000000"), "{said}");
+    server.end().await;
+}
+
+/// Whether something of its data is there. Only a process of its namespace sees it.
+fn seen(server: &Spawned, name: &str) -> bool {
+    let data = server.dir.path().join("data");
+    Path::new(&format!("/proc/{}/root{}", server.pid(), data.display())).join(name).exists()
+}
+
+#[tokio::test]
+async fn a_server_whose_data_cannot_be_written_to_says_so_and_the_next_one_has_everything() {
+    let mut server = Spawned::start().await;
+    let of = session(&server.client).await;
+    say(&server.client, &of, "My name is Ada.\n/bash echo one >a").await;
+    post(&server.client, &of, "stop").await;
+    server.stop();
+    let Some(said) = server.try_read_only() else {
+        return eprintln!("not tried: nothing can be mounted here");
+    };
+    assert!(said.contains("error: ") && said.contains("Read-only file system"), "{said}");
+    server.start_again();
+    post(&server.client, &of, "resume").await;
+    let said = say(&server.client, &of, "Who am I?\n/recall\n/bash cat a").await;
+    assert!(said.contains("My name is Ada.") && said.contains("one"), "{said}");
+    server.end().await;
+}
