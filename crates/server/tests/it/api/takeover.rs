@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::client::Client;
+use super::client::{Client, Frame};
 use super::served::session;
 use super::spawned::Spawned;
 use super::streams::log;
@@ -43,9 +43,17 @@ async fn all_end(spawned: &Spawned, client: &Client, sessions: &[String]) {
         std::fs::write(workspace(spawned, session).join("go"), "").unwrap();
     }
     for (number, session) in sessions.iter().enumerate() {
-        let mut follow = client.follow(session, "after=0").await;
-        let seen = follow.until("done").await;
-        let seqs: Vec<u64> = seen.iter().filter_map(super::client::Frame::seq).collect();
+        let (mut follow, mut seen) = (client.follow(session, "after=0").await, Vec::new());
+        while seen.last().is_none_or(|last: &Frame| last.event != "done") {
+            let next = follow.next().await.expect("a stream ends with a word");
+            if next.event == "reconnect" {
+                // The server that goes had taken it.
+                (follow, seen) = (client.follow(session, "after=0").await, Vec::new());
+            } else {
+                seen.push(next);
+            }
+        }
+        let seqs: Vec<u64> = seen.iter().filter_map(Frame::seq).collect();
         let last = *seqs.last().unwrap();
         assert_eq!(seqs, (1..=last).collect::<Vec<_>>(), "session {number}");
         let events: Vec<&str> = seen.iter().map(|frame| frame.event.as_str()).collect();
