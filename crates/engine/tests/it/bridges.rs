@@ -190,11 +190,12 @@ impl World {
 
     /// Ends it all, and sees that nothing is left.
     async fn end(self) {
+        // First: a sandbox that it is just burying looks alive for that moment.
+        self.engine.abort().await;
         for sandbox in self.host.list().await.unwrap() {
             self.host.stop(sandbox).await.unwrap();
         }
         assert_eq!(self.host.list().await.unwrap(), []);
-        self.engine.abort().await;
     }
 }
 
