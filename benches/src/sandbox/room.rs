@@ -175,6 +175,8 @@ impl Started {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            permission_mode: None,
+            permission_timeout_ms: None,
             orphan_ttl_ms: 10_000,
         };
         assert!(matches!(self.ask(&Ask::Configure(Box::new(config))), Answer::Done));

@@ -16,7 +16,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ash_protocol::{
-    Answer, Config, Ending, Event, ExecRequest, Frame, FrameError, REPLACED, Replaced, Usage,
+    Answer, Config, Decision, Ending, Event, ExecRequest, Frame, FrameError, REPLACED, Replaced,
+    Usage,
 };
 use serde_json::value::RawValue;
 use tokio::net::UnixListener;
@@ -31,6 +32,7 @@ use crate::control;
 use crate::exec::{self, Env};
 use crate::note;
 use crate::process::{self, Processes};
+use crate::questions::Questions;
 use crate::reports::Reports;
 use crate::spool::Spool;
 
@@ -56,6 +58,8 @@ pub(crate) struct Bridge {
     pub(crate) listener: TcpListener,
     processes: Processes,
     inherited: Inherited,
+    /// What the agent asks before it does it.
+    questions: Questions,
     config: OnceCell<Config>,
     configured: Notify,
     queue: mpsc::Sender<Delivery>,
@@ -120,6 +124,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         listener,
         processes: processes.clone(),
         inherited,
+        questions: Questions::default(),
         config: OnceCell::new(),
         configured: Notify::new(),
         queue,
@@ -176,6 +181,7 @@ async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> 
     while let Some(Delivery { run, prompt }) = deliveries.recv().await {
         bridge.working.set(true);
         let interrupt = bridge.begin(&run);
+        bridge.questions.heed(&prompt);
         // What was wrong may have been put right by the next prompt, so it is tried anew then.
         let opened = match runtime.take() {
             Some(open) => Some(Ok(open)),
@@ -219,6 +225,8 @@ async fn open(bridge: &Bridge) -> Result<Builtin, String> {
         mcp_servers: config.mcp_servers.clone(),
         allowed_tools: config.allowed_tools.clone(),
         disallowed_tools: config.disallowed_tools.clone(),
+        permission_mode: config.permission_mode.clone(),
+        questions: bridge.questions.clone(),
         endpoint,
         patience: Patience::default(),
     };
@@ -270,7 +278,9 @@ impl Bridge {
 
     /// What to run. The first word counts: a repetition says the same.
     pub(crate) fn configure(&self, config: Config) -> Answer {
+        let timeout = config.permission_timeout_ms.map(Duration::from_millis);
         if self.config.set(config).is_ok() {
+            timeout.into_iter().for_each(|timeout| self.questions.set_timeout(timeout));
             self.configured.notify_waiters();
         }
         Answer::Done
@@ -307,6 +317,13 @@ impl Bridge {
         }
         remember(&self.interrupted, run);
         Answer::Done
+    }
+
+    pub(crate) fn decide(&self, id: &str, decision: Decision) -> Answer {
+        match self.questions.decide(id, decision) {
+            Ok(()) => Answer::Done,
+            Err(error) => Answer::Refused { message: error.to_string() },
+        }
     }
 
     pub(crate) async fn exec(&self, request: &ExecRequest) -> Answer {

@@ -172,6 +172,7 @@ async fn listen(
             Some(Ask::Configure(config)) => bridge.configure(*config),
             Some(Ask::Deliver { run, prompt }) => bridge.deliver(run, prompt),
             Some(Ask::Interrupt { run }) => bridge.interrupt(run),
+            Some(Ask::Decide { id, decision }) => bridge.decide(&id, decision),
             Some(Ask::Acknowledge { through }) => {
                 bridge.spool.acknowledge(through);
                 continue;

@@ -9,6 +9,7 @@ pub mod builtin;
 mod control;
 pub mod exec;
 pub mod process;
+pub mod questions;
 pub mod reports;
 pub mod spool;
 

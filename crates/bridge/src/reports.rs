@@ -22,4 +22,19 @@ impl Reports {
         // Whoever would have written it down is gone, and so will this process be.
         let _nobody = self.0.send(event).await;
     }
+
+    /// Keeps room for one event, so that it can be reported later without a wait. Nothing, if nobody takes it.
+    pub(crate) async fn room(&self) -> Option<Room> {
+        self.0.clone().reserve_owned().await.ok().map(Room)
+    }
+}
+
+/// Room for one event.
+#[derive(Debug)]
+pub(crate) struct Room(mpsc::OwnedPermit<Event>);
+
+impl Room {
+    pub(crate) fn send(self, event: Event) {
+        drop(self.0.send(event));
+    }
 }

@@ -28,6 +28,14 @@ pub enum Ask {
         /// Which run.
         run: String,
     },
+    /// Answers a question that is open ([`Event::Question`](crate::Event::Question)). Refused, if there is no such
+    /// question or it was answered otherwise; the same answer again changes nothing.
+    Decide {
+        /// Which question.
+        id: String,
+        /// What was decided.
+        decision: Decision,
+    },
     /// Lets the bridge forget its reports through a number. Not answered.
     Acknowledge {
         /// The number.
@@ -38,6 +46,27 @@ pub enum Ask {
     /// Ends the bridge and everything in the sandbox.
     Shutdown,
 }
+
+/// What somebody answers to an agent that asks before it does something.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// It may.
+    Allow {
+        /// What to do it with, if not with what the agent asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Box<RawValue>>,
+    },
+    /// It may not.
+    Deny {
+        /// Why, for the agent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+}
+
+/// How long a question stays open, unless somebody says otherwise.
+pub const PERMISSION_TIMEOUT_MS: u64 = 10 * 60 * 1000;
 
 /// How a server introduces itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,6 +124,14 @@ pub struct Config {
     /// Tools that it may not use in any case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disallowed_tools: Vec<String>,
+    /// What the agent asks about before it does it: `bypassPermissions`, `permissionsByAgent`, `default`,
+    /// `acceptEdits` or `plan`. Nothing: it never asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<String>,
+    /// After how long a question that nobody answers is answered with no; nothing:
+    /// [`PERMISSION_TIMEOUT_MS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_timeout_ms: Option<u64>,
 }
 
 /// What an agent must not exceed. Nothing: the runtime's own bounds.
@@ -182,6 +219,12 @@ struct InterruptBody {
 }
 
 #[derive(Serialize, Deserialize)]
+struct DecideBody {
+    id: String,
+    decision: Decision,
+}
+
+#[derive(Serialize, Deserialize)]
 struct AcknowledgeBody {
     through: u64,
 }
@@ -201,6 +244,9 @@ impl Ask {
                 Frame::new("deliver", &DeliverBody { run: run.clone(), prompt: prompt.clone() })
             }
             Self::Interrupt { run } => Frame::new("interrupt", &InterruptBody { run: run.clone() }),
+            Self::Decide { id, decision } => {
+                Frame::new("decide", &DecideBody { id: id.clone(), decision: decision.clone() })
+            }
             &Self::Acknowledge { through } => {
                 Frame::new("acknowledge", &AcknowledgeBody { through })
             }
@@ -221,6 +267,10 @@ impl Ask {
             "interrupt" => {
                 let InterruptBody { run } = frame.read()?;
                 Self::Interrupt { run }
+            }
+            "decide" => {
+                let DecideBody { id, decision } = frame.read()?;
+                Self::Decide { id, decision }
             }
             "acknowledge" => {
                 let AcknowledgeBody { through } = frame.read()?;

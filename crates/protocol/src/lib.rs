@@ -26,8 +26,13 @@ mod report;
 mod spool;
 mod version;
 
-pub use ask::{Answer, Ask, Config, ExecEnd, ExecRequest, ExecResult, Hello, Limits, Welcome};
+pub use ask::{
+    Answer, Ask, Config, Decision, ExecEnd, ExecRequest, ExecResult, Hello, Limits,
+    PERMISSION_TIMEOUT_MS, Welcome,
+};
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
-pub use report::{Ending, Event, EventError, Phase, REPLACED, REPORT, Replaced, Reported, Usage};
+pub use report::{
+    AnsweredHow, Ending, Event, EventError, Phase, REPLACED, REPORT, Replaced, Reported, Usage,
+};
 pub use spool::{EXIT_NO_ROOM, HEADING_BYTES, Heading};
 pub use version::{OURS, Versions};

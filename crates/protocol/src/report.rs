@@ -61,6 +61,22 @@ pub enum Event {
         /// Its fields.
         body: Box<RawValue>,
     },
+    /// The agent wants to do something that it has to ask about, and waits.
+    Question {
+        /// Tells it from every other question of the session.
+        id: String,
+        /// What it wants to use.
+        tool: String,
+        /// What for.
+        input: Box<RawValue>,
+    },
+    /// It waits no longer.
+    Answered {
+        /// Which question.
+        id: String,
+        /// What became of it.
+        how: AnsweredHow,
+    },
     /// The agent is done with the run.
     Ended {
         /// How.
@@ -80,6 +96,20 @@ pub enum Phase {
     ExecutingTools,
     /// A coder works in a loop of its own.
     DelegatingCoder,
+}
+
+/// What became of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnsweredHow {
+    /// Somebody said yes.
+    Allowed,
+    /// Somebody said no.
+    Denied,
+    /// Nobody said anything in time, which is a no.
+    TimedOut,
+    /// The agent does not want to know any more.
+    Withdrawn,
 }
 
 /// How an agent says that it is done.
@@ -155,6 +185,19 @@ struct OutputBody {
 }
 
 #[derive(Serialize, Deserialize)]
+struct QuestionBody {
+    id: String,
+    tool: String,
+    input: Box<RawValue>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AnsweredBody {
+    id: String,
+    how: AnsweredHow,
+}
+
+#[derive(Serialize, Deserialize)]
 struct EndedBody {
     how: Ending,
     #[serde(default)]
@@ -174,6 +217,13 @@ impl Event {
             Self::Output { name, body } => {
                 let body = OutputBody { name: name.clone(), body: body.clone() };
                 ("output", Some(raw(&body)?))
+            }
+            Self::Question { id, tool, input } => {
+                let (id, tool) = (id.clone(), tool.clone());
+                ("question", Some(raw(&QuestionBody { id, tool, input: input.clone() })?))
+            }
+            Self::Answered { id, how } => {
+                ("answered", Some(raw(&AnsweredBody { id: id.clone(), how: *how })?))
             }
             Self::Ended { how, usage } => {
                 ("ended", Some(raw(&EndedBody { how: how.clone(), usage: *usage })?))
@@ -210,6 +260,14 @@ impl Reported {
             "output" => {
                 let OutputBody { name, body } = read(&kind, body.as_deref())?;
                 Ok(Event::Output { name, body })
+            }
+            "question" => {
+                let QuestionBody { id, tool, input } = read(&kind, body.as_deref())?;
+                Ok(Event::Question { id, tool, input })
+            }
+            "answered" => {
+                let AnsweredBody { id, how } = read(&kind, body.as_deref())?;
+                Ok(Event::Answered { id, how })
             }
             "ended" => {
                 let EndedBody { how, usage } = read(&kind, body.as_deref())?;

@@ -21,11 +21,13 @@ use super::conversation::Conversation;
 use super::memory::{Memory, Remembered, Scope};
 use super::message::{Block, Kind, Message, Role, text_tokens};
 use super::model::{Answer, Client, Overflow, Patience, Rejection, Verdict};
+use super::permission::Mode;
 use super::price::Ledger;
 use super::request::Setup;
 use super::selection::Selection;
 use super::system;
 use super::tools::Toolbox;
+use crate::questions::Questions;
 use crate::reports::Reports;
 
 /// One loop at work on one prompt.
@@ -40,6 +42,9 @@ pub(super) struct Agent<'a> {
     /// What the session lets it use of them.
     pub(super) selection: &'a Selection,
     pub(super) offered: Offered,
+    /// What it asks about before it does it, and where.
+    pub(super) mode: Mode,
+    pub(super) questions: &'a Questions,
     /// What the session adds to its instructions.
     pub(super) of_session: Option<&'a str>,
     pub(super) conversation: &'a mut Conversation,

@@ -20,6 +20,7 @@ use super::delegate::{self, DELEGATE_CODER};
 use super::memory::{Memory, Scope, UPDATE_MEMORY, complaint, shortened};
 use super::message::{Block, Role};
 use super::model::{Call, Input};
+use super::permission::{self, Permitted};
 use super::selection::Selection;
 use super::tools::{Definition, Outcome, Toolbox};
 
@@ -83,6 +84,8 @@ struct Slot {
     reported: Cell<bool>,
     /// Whether what is to be remembered of it is.
     settled: Cell<bool>,
+    /// Whether it waits for somebody to allow it.
+    waits: Cell<bool>,
 }
 
 impl Agent<'_> {
@@ -95,7 +98,7 @@ impl Agent<'_> {
         for (call, slot) in calls.iter().zip(slots) {
             let started = slot.started.get();
             let outcome = slot.outcome.into_inner().unwrap_or_else(|| match &ended {
-                _ if started => Outcome::error(INTERRUPTED),
+                _ if started && !slot.waits.get() => Outcome::error(INTERRUPTED),
                 Some(Ending::Interrupted) => Outcome::error("not run: interrupted by the user"),
                 _ => Outcome::error("not run: the run's limit was reached"),
             });
@@ -209,7 +212,19 @@ impl Agent<'_> {
         self.report_use(call, slot).await;
         let outcome = match &call.input {
             _ if !self.offered.has(&call.name) => self.offered.missing(&call.name),
-            Input::Whole(input) => self.toolbox.call(&call.name, input).await,
+            Input::Whole(input) => {
+                slot.waits.set(true);
+                let permitted = self.permitted(&call.name, input).await;
+                slot.waits.set(false);
+                match permitted {
+                    Permitted::AsAsked => self.toolbox.call(&call.name, input).await,
+                    Permitted::With(input) => {
+                        let outcome = self.toolbox.call(&call.name, &input).await;
+                        permission::with_note(outcome, &input)
+                    }
+                    Permitted::No(outcome) => outcome,
+                }
+            }
             Input::Broken(text) => broken(text),
         };
         self.finish(call, slot, outcome).await;

@@ -103,6 +103,8 @@ impl Agent<'_> {
             toolbox: self.toolbox,
             selection: self.selection,
             offered,
+            mode: self.mode,
+            questions: self.questions,
             of_session: self.of_session,
             conversation: &mut conversation,
             parent: Some(&mut *self.conversation),

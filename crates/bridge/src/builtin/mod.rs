@@ -22,6 +22,7 @@ pub mod mcp;
 mod memory;
 mod message;
 pub mod model;
+mod permission;
 mod price;
 mod prompt;
 mod request;
@@ -48,6 +49,7 @@ use self::context::{MAX_REQUEST_BYTES, Room};
 use self::conversation::Conversation;
 use self::memory::Scope;
 use self::model::{Client, Patience};
+use self::permission::Mode;
 use self::price::Ledger;
 use self::prompt::{Prompt, Thinking};
 use self::request::Setup;
@@ -56,6 +58,7 @@ use self::selection::Selection;
 use self::tools::Toolbox;
 use crate::exec::Env;
 use crate::process::Processes;
+use crate::questions::Questions;
 use crate::reports::Reports;
 
 const DEFAULT_MAX_ROUNDS: u32 = 200;
@@ -85,6 +88,10 @@ pub struct Settings {
     pub allowed_tools: Vec<String>,
     /// Tools that may not be used in any case.
     pub disallowed_tools: Vec<String>,
+    /// What the agent asks about before it does it; nothing: it never asks.
+    pub permission_mode: Option<String>,
+    /// Where it asks.
+    pub questions: Questions,
     /// Where the model's requests go: plain HTTP to the server's proxy, which adds the key.
     pub endpoint: SocketAddr,
     /// How long to wait for the model, and how often to try.
@@ -132,7 +139,8 @@ impl Builtin {
             Conversation::open(&path, room).map_err(|source| OpenError { path, source })?;
         let refused = settings.refused_variables.iter();
         let refused = refused.map(|name| format!("the variable {name} is not passed on"));
-        let notices = refused.collect();
+        let unknown = settings.permission_mode.as_deref().and_then(permission::problem);
+        let notices = refused.chain(unknown).collect();
         let selection = Selection::new(&settings.allowed_tools, &settings.disallowed_tools);
         let client = Client::new(settings.endpoint, &settings.patience);
         Ok(Self {
@@ -280,6 +288,7 @@ impl Builtin {
             memory: system::of_memory(&memory),
             tools: offered.in_json(),
         };
+        let said = prompt.permission_mode.as_deref().or(self.settings.permission_mode.as_deref());
         let bounds = Bounds {
             max_rounds: least(limits.max_rounds, prompt.max_rounds).unwrap_or(DEFAULT_MAX_ROUNDS),
             context_tokens: limits.context_tokens.unwrap_or(DEFAULT_CONTEXT_TOKENS),
@@ -296,6 +305,8 @@ impl Builtin {
             toolbox,
             selection,
             offered,
+            mode: Mode::read(said),
+            questions: &self.settings.questions,
             of_session,
             conversation: &mut self.conversation,
             parent: None,

@@ -22,6 +22,8 @@ pub(super) struct Prompt {
     pub(super) allowed_tools: Option<Vec<String>>,
     /// Nothing: as the agent is set up.
     pub(super) disallowed_tools: Option<Vec<String>>,
+    /// Nothing: as the agent is set up.
+    pub(super) permission_mode: Option<String>,
 }
 
 /// How much a model may think before it answers.
@@ -45,6 +47,7 @@ struct Wire {
     effort: Option<String>,
     allowed_tools: Option<Vec<String>>,
     disallowed_tools: Option<Vec<String>>,
+    permission_mode: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -75,6 +78,7 @@ impl Prompt {
                 effort: None,
                 allowed_tools: None,
                 disallowed_tools: None,
+                permission_mode: None,
             }
         };
         let mut blocks = Block::read_all(&wire.content).ok_or(
@@ -114,6 +118,7 @@ impl Prompt {
             thinking,
             allowed_tools: wire.allowed_tools,
             disallowed_tools: wire.disallowed_tools,
+            permission_mode: wire.permission_mode,
         })
     }
 }

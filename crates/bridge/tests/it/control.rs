@@ -59,6 +59,8 @@ impl Bridge {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            permission_mode: None,
+            permission_timeout_ms: None,
             orphan_ttl_ms,
         }))
     }

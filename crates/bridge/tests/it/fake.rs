@@ -11,6 +11,7 @@ use ash_bridge::builtin::model::Patience;
 use ash_bridge::builtin::{Builtin, Settings};
 use ash_bridge::exec::Env;
 use ash_bridge::process::Processes;
+use ash_bridge::questions::Questions;
 use ash_bridge::reports::Reports;
 use ash_protocol::{Ending, Event, Limits, Phase, Usage};
 use serde_json::value::{RawValue, to_raw_value};
@@ -244,6 +245,8 @@ impl Bench {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            permission_mode: None,
+            questions: Questions::default(),
             endpoint: model.endpoint,
             patience: Patience {
                 attempts: 4,
@@ -328,7 +331,7 @@ pub(crate) async fn run_while(
     tokio::join!(running, waiting).0
 }
 
-async fn run_with(
+pub(crate) async fn run_with(
     builtin: &mut Builtin,
     prompt: Value,
     interrupt: CancellationToken,
@@ -430,6 +433,8 @@ fn in_words(event: &Event) -> String {
             }
         }
         Event::Output { name, .. } => format!("output {name}"),
+        Event::Question { tool, .. } => format!("question {tool}"),
+        Event::Answered { how, .. } => format!("answered {how:?}"),
     }
 }
 

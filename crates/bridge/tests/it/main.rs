@@ -13,6 +13,7 @@ mod loop_failures;
 mod loop_interrupts;
 mod loop_limits;
 mod loop_options;
+mod loop_permissions;
 mod loop_recovery;
 mod loop_rejections;
 mod loop_results;

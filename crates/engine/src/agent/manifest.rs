@@ -96,8 +96,12 @@ pub enum PermissionMode {
     BypassPermissions,
     /// Whoever the agent's own settings say.
     PermissionsByAgent,
-    /// The person.
+    /// The person, before anything is changed.
     Default,
+    /// The person, but not about changed files.
+    AcceptEdits,
+    /// Nobody: nothing is changed.
+    Plan,
 }
 
 /// Why an `ash.toml` is refused.

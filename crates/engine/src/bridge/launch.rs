@@ -214,6 +214,8 @@ impl Inner {
             mcp_servers,
             allowed_tools: agent.allowed_tools,
             disallowed_tools: agent.disallowed_tools,
+            permission_mode: agent.permission_mode,
+            permission_timeout_ms: agent.permission_timeout_ms,
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
         })
     }

@@ -45,6 +45,10 @@ pub struct Agent {
     pub allowed_tools: Vec<String>,
     /// Tools that it may not use.
     pub disallowed_tools: Vec<String>,
+    /// What it asks about before it does it; nothing: it never asks.
+    pub permission_mode: Option<String>,
+    /// After how long a question of it that nobody answers is answered with no.
+    pub permission_timeout_ms: Option<u64>,
 }
 
 /// What a sandbox may use of the machine.
@@ -71,6 +75,8 @@ impl Agent {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            permission_mode: None,
+            permission_timeout_ms: None,
         }
     }
 }

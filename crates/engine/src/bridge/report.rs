@@ -85,6 +85,7 @@ fn translate(event: Event) -> Option<ReportBody> {
         Event::ThinkingDelta(text) => ReportBody::ThinkingDelta(text),
         Event::Message(body) => ReportBody::Message(json(body).ok()?),
         Event::Output { name, body } => ReportBody::Output { name, body: json(body).ok()? },
+        Event::Question { .. } | Event::Answered { .. } => return None,
         Event::Ended { how, usage } => {
             ReportBody::Ended { how: ending_of(how), usage: usage_of(usage) }
         }

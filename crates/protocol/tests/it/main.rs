@@ -15,6 +15,8 @@ fn almost_frames() -> impl Strategy<Value = Vec<u8>> {
         Just(br#"{"kind":"deliver","id":2,"body":{"run":"r","prompt":{"a": [1, 2]}}}"#.to_vec()),
         Just(br#"{"kind":"report","body":{"position":3,"run":"r","kind":"text_delta","body":"x"}}"#.to_vec()),
         Just(br#"{"kind":"report","body":{"position":18446744073709551615,"run":"","kind":"ended","body":{"how":{"failed":{"message":"no"}}}}}"#.to_vec()),
+        Just(br#"{"kind":"decide","id":2,"body":{"id":"q","decision":{"allow":{"input":{"a": [1, 2]}}}}}"#.to_vec()),
+        Just(br#"{"kind":"report","body":{"position":3,"run":"r","kind":"question","body":{"id":"q","tool":"t","input":7}}}"#.to_vec()),
         Just(br#"{"kind":"executed","re":7,"body":{"end":{"exited":1},"stdout":"","stderr":"","omitted_bytes":0}}"#.to_vec()),
         prop::collection::vec(any::<u8>(), 0..60),
         (0_usize..6000).prop_map(|length| vec![b'['; length]),
@@ -100,6 +102,8 @@ fn reports_of_the_first_version_are_understood() {
                 Event::TextDelta(text) | Event::ThinkingDelta(text) => text,
                 Event::Message(body) => body.get().to_owned(),
                 Event::Output { name, .. } => name,
+                Event::Question { tool, .. } => tool,
+                Event::Answered { how, .. } => format!("{how:?}"),
                 Event::Ended { how, usage } => format!("{how:?} {}", usage.input_tokens),
             }
         })
@@ -117,6 +121,31 @@ fn reports_of_the_first_version_are_understood() {
             "EndTurn 12"
         ]
     );
+}
+
+#[test]
+fn questions_and_their_answers_cross_the_boundary() {
+    let lines = [
+        r#"{"position":3,"run":"r","kind":"question","body":{"id":"q","tool":"bash","input":{"a" : 1.0}}}"#,
+        r#"{"position":4,"run":"r","kind":"answered","body":{"id":"q","how":"timed_out"}}"#,
+    ];
+    for line in lines {
+        let reported: Reported = serde_json::from_str(line).unwrap();
+        let (position, event) = (reported.position, reported.event().unwrap());
+        let again = event.numbered(position, "r").unwrap();
+        assert_eq!(serde_json::to_string(&again).unwrap(), line);
+    }
+    let asks = [
+        r#"{"kind":"decide","id":1,"body":{"id":"q","decision":{"allow":{}}}}"#,
+        r#"{"kind":"decide","id":1,"body":{"id":"q","decision":{"allow":{"input":{"a" : 1.0}}}}}"#,
+        r#"{"kind":"decide","id":1,"body":{"id":"q","decision":{"deny":{"message":"no"}}}}"#,
+    ];
+    for line in asks {
+        let frame: Frame = serde_json::from_str(line).unwrap();
+        let ask = Ask::of(&frame).unwrap().unwrap();
+        let again = ask.frame().unwrap().asking(1).encode().unwrap();
+        assert_eq!(String::from_utf8(again).unwrap().trim_end(), line);
+    }
 }
 
 /// What a server of the first release asks: the options of a session came later.

@@ -171,8 +171,12 @@ pub enum PermissionMode {
     BypassPermissions,
     /// The agent's own settings decide.
     PermissionsByAgent,
-    /// A person is asked.
+    /// A person is asked before something is changed.
     Default,
+    /// A person is asked, but not about changed files.
+    AcceptEdits,
+    /// Nothing is changed, and nobody is asked.
+    Plan,
 }
 
 /// A session to be made.

@@ -115,8 +115,12 @@ pub enum PermissionMode {
     BypassPermissions,
     /// What the agent's own settings allow.
     PermissionsByAgent,
-    /// What the runtime allows by itself.
+    /// Nothing that changes something.
     Default,
+    /// Changing files.
+    AcceptEdits,
+    /// Nothing that changes something, and it does not ask either.
+    Plan,
 }
 
 impl PermissionMode {
@@ -126,6 +130,8 @@ impl PermissionMode {
             Self::BypassPermissions => "bypassPermissions",
             Self::PermissionsByAgent => "permissionsByAgent",
             Self::Default => "default",
+            Self::AcceptEdits => "acceptEdits",
+            Self::Plan => "plan",
         }
     }
 }
@@ -316,10 +322,17 @@ impl Value for DatabaseUrl {
 }
 
 impl Value for PermissionMode {
-    const EXPECTED: &'static str = "one of bypassPermissions, permissionsByAgent, default";
+    const EXPECTED: &'static str =
+        "one of bypassPermissions, permissionsByAgent, default, acceptEdits, plan";
 
     fn read(text: &str) -> Option<Self> {
-        let modes = [Self::BypassPermissions, Self::PermissionsByAgent, Self::Default];
+        let modes = [
+            Self::BypassPermissions,
+            Self::PermissionsByAgent,
+            Self::Default,
+            Self::AcceptEdits,
+            Self::Plan,
+        ];
         modes.into_iter().find(|mode| mode.as_str() == text)
     }
 

@@ -69,7 +69,7 @@ fn what_is_wrong_is_told_with_its_line_and_the_reason() {
         ("prewarm = 'two'", 1, 11, "invalid type: string \"two\""),
         ("prewarm = -1", 1, 11, "expected u32"),
         ("\nruntime = 'python'", 2, 11, "unknown variant `python`"),
-        ("permission_mode = 'plan'", 1, 19, "unknown variant `plan`"),
+        ("permission_mode = 'weird'", 1, 19, "unknown variant `weird`"),
         ("model = 'x'\nmodel = 'y'", 2, 1, "duplicate key"),
         ("model = ", 1, 9, ""),
         ("egress = ['a', 5]", 1, 16, "invalid type: integer `5`"),
