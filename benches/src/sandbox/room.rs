@@ -177,6 +177,8 @@ impl Started {
             disallowed_tools: Vec::new(),
             permission_mode: None,
             permission_timeout_ms: None,
+            session: None,
+            claude: None,
             orphan_ttl_ms: 10_000,
         };
         assert!(matches!(self.ask(&Ask::Configure(Box::new(config))), Answer::Done));

@@ -26,14 +26,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::builtin::model::Patience;
-use crate::builtin::{Accepted, Builtin, Settings};
 use crate::control;
 use crate::exec::{self, Env};
 use crate::note;
 use crate::process::{self, Processes};
 use crate::questions::Questions;
 use crate::reports::Reports;
+use crate::runtime::{self, Accepted, Runtime, Surroundings};
 use crate::spool::Spool;
 
 /// How many prompts may wait. The server sends one at a time.
@@ -177,23 +176,36 @@ async fn accept(bridge: &Rc<Bridge>, control: UnixListener) -> io::Result<()> {
 
 /// Runs prompts, one after the other.
 async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> io::Result<()> {
-    let mut runtime = None;
-    while let Some(Delivery { run, prompt }) = deliveries.recv().await {
+    let mut runtime: Option<Runtime> = None;
+    let mut warming = Some(Box::pin(warm_up(bridge)));
+    loop {
+        let delivery = tokio::select! {
+            biased;
+            delivery = deliveries.recv() => delivery,
+            warm = async { warming.as_mut()?.await.ok() }, if warming.is_some() => {
+                (runtime, warming) = (warm, None);
+                continue;
+            }
+            () = rest(&mut runtime) => continue,
+        };
+        let Some(Delivery { run, prompt }) = delivery else { return Ok(()) };
         bridge.working.set(true);
         let interrupt = bridge.begin(&run);
         bridge.questions.heed(&prompt);
         // What was wrong may have been put right by the next prompt, so it is tried anew then.
-        let opened = match runtime.take() {
-            Some(open) => Some(Ok(open)),
-            None => interrupt.run_until_cancelled(open(bridge)).await,
+        let begun = warming.take().filter(|_| bridge.config.get().is_some_and(runtime::is_slow));
+        let opened = match (runtime.take(), begun) {
+            (Some(open), _) => Some(Ok(open)),
+            (None, Some(begun)) => interrupt.run_until_cancelled(begun).await,
+            (None, None) => interrupt.run_until_cancelled(open(bridge)).await,
         };
         let (ending, usage) = match opened {
-            Some(Ok(mut builtin)) => {
+            Some(Ok(mut open)) => {
                 // Begun is what is remembered: a run that is cut before is not in the conversation.
-                let accepted = builtin.accept(&run, &prompt);
+                let accepted = open.accept(&run, &prompt);
                 bridge.spool.append(&run, &Event::Begun).await?;
-                let ended = execute(bridge, &mut builtin, &run, accepted, interrupt).await?;
-                runtime = Some(builtin);
+                let ended = execute(bridge, &mut open, &run, accepted, interrupt).await?;
+                runtime = Some(open);
                 ended
             }
             Some(Err(message)) => (Ending::Failed { message }, Usage::default()),
@@ -204,46 +216,47 @@ async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> 
         bridge.working.set(false);
         bridge.sign();
     }
-    Ok(())
 }
 
-async fn open(bridge: &Bridge) -> Result<Builtin, String> {
-    let config = bridge.configuration().await;
-    if config.runtime != "builtin" {
-        return Err(format!("this bridge has no runtime {:?}", config.runtime));
+/// Opens a runtime that takes long to start as soon as it is known; others are opened when they are needed.
+async fn warm_up(bridge: &Bridge) -> Result<Runtime, String> {
+    if !runtime::is_slow(bridge.configuration().await) {
+        return std::future::pending().await;
     }
-    let endpoint = bridge.listener.local_addr().map_err(|error| error.to_string())?;
+    open(bridge).await
+}
+
+/// Lets a runtime do what it does between prompts.
+async fn rest(runtime: &mut Option<Runtime>) {
+    match runtime {
+        Some(runtime) => runtime.rest().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn open(bridge: &Bridge) -> Result<Runtime, String> {
+    let config = bridge.configuration().await;
     let (env, refused_variables) = bridge.env(config);
-    let settings = Settings {
-        workspace: config.workspace.clone(),
-        home: config.home.clone(),
+    let around = Surroundings {
         env,
         refused_variables,
-        model: config.model.clone(),
-        limits: config.limits,
-        system_prompt: config.system_prompt.clone(),
-        mcp_servers: config.mcp_servers.clone(),
-        allowed_tools: config.allowed_tools.clone(),
-        disallowed_tools: config.disallowed_tools.clone(),
-        permission_mode: config.permission_mode.clone(),
+        endpoint: bridge.listener.local_addr(),
+        processes: bridge.processes.clone(),
         questions: bridge.questions.clone(),
-        endpoint,
-        patience: Patience::default(),
     };
-    Builtin::open(settings, bridge.processes.clone())
-        .map_err(|error| format!("the agent could not be started: {error}"))
+    Runtime::open(config, around).await
 }
 
 /// Runs one prompt, and writes down what is reported as it comes.
 async fn execute(
     bridge: &Bridge,
-    builtin: &mut Builtin,
+    runtime: &mut Runtime,
     run: &str,
-    accepted: Result<Accepted, Ending>,
+    accepted: Accepted,
     interrupt: CancellationToken,
 ) -> io::Result<(Ending, Usage)> {
     let (reports, mut events) = Reports::channel();
-    let mut running = Box::pin(async move { builtin.work(accepted, &reports, interrupt).await });
+    let mut running = Box::pin(async move { runtime.work(accepted, &reports, interrupt).await });
     let mut ended = None;
     loop {
         tokio::select! {

@@ -219,7 +219,7 @@ impl Drop for Open<'_> {
 }
 
 /// Waits for as long as things move.
-async fn pass(mut left: Duration) {
+pub(crate) async fn pass(mut left: Duration) {
     while !left.is_zero() {
         let piece = left.min(PIECE);
         tokio::time::sleep(piece).await;
@@ -228,7 +228,7 @@ async fn pass(mut left: Duration) {
 }
 
 /// A random UUID: no other sandbox of the session has made it, nor will.
-fn new_id() -> std::io::Result<String> {
+pub(crate) fn new_id() -> std::io::Result<String> {
     let mut random = [0; 16];
     getrandom(&mut random, GetRandomFlags::empty())?;
     let bits = u128::from_be_bytes(random) & !(0xf << 76) & !(0b11 << 62) | 4 << 76 | 0b10 << 62;

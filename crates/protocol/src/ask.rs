@@ -96,8 +96,11 @@ pub struct Welcome {
 /// What a bridge is to run, and within which limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Config {
-    /// The adapter: `builtin`.
+    /// The adapter: `builtin` or `claude`.
     pub runtime: String,
+    /// The session, which a conversation is named after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// Where the agent works, as seen inside.
     pub workspace: PathBuf,
     /// Where it keeps what is its own, as seen inside.
@@ -132,6 +135,18 @@ pub struct Config {
     /// [`PERMISSION_TIMEOUT_MS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_timeout_ms: Option<u64>,
+    /// Claude Code, for the adapter `claude`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claude: Option<Program>,
+}
+
+/// A program of somebody else, which an adapter runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Where it is, as seen inside.
+    pub path: PathBuf,
+    /// Which release it is.
+    pub version: String,
 }
 
 /// What an agent must not exceed. Nothing: the runtime's own bounds.

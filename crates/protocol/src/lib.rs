@@ -28,7 +28,7 @@ mod version;
 
 pub use ask::{
     Answer, Ask, Config, Decision, ExecEnd, ExecRequest, ExecResult, Hello, Limits,
-    PERMISSION_TIMEOUT_MS, Welcome,
+    PERMISSION_TIMEOUT_MS, Program, Welcome,
 };
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
 pub use report::{

@@ -17,10 +17,10 @@ use serde_json::value::RawValue;
 
 use super::context::{self, Room};
 use super::delegate::DELEGATE_CODER;
-use super::journal::{Journal, Repair};
 use super::memory::{Memory, Remembered};
 use super::message::{Block, Kind, Message, Role};
 use super::request::sanitized;
+use crate::journal::{Journal, Repair};
 
 const VERSION: u32 = 1;
 

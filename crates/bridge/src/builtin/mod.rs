@@ -17,7 +17,6 @@ mod calls;
 mod context;
 mod conversation;
 mod delegate;
-mod journal;
 pub mod mcp;
 mod memory;
 mod message;

@@ -61,6 +61,8 @@ impl Bridge {
             disallowed_tools: Vec::new(),
             permission_mode: None,
             permission_timeout_ms: None,
+            session: None,
+            claude: None,
             orphan_ttl_ms,
         }))
     }

@@ -127,6 +127,8 @@ impl Sandboxed {
             disallowed_tools: Vec::new(),
             permission_mode: None,
             permission_timeout_ms: None,
+            session: None,
+            claude: None,
             orphan_ttl_ms: 60_000,
         };
         assert!(matches!(this.ask(&Ask::Configure(Box::new(config))), Answer::Done));

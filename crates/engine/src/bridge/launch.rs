@@ -216,6 +216,8 @@ impl Inner {
             disallowed_tools: agent.disallowed_tools,
             permission_mode: agent.permission_mode,
             permission_timeout_ms: agent.permission_timeout_ms,
+            session: Some(session.to_string()),
+            claude: None,
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
         })
     }

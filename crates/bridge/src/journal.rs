@@ -20,7 +20,7 @@ const MAX_DAMAGED: u32 = 100;
 
 /// The file.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     file: File,
     bytes: u64,
     hasher: blake3::Hasher,
@@ -28,16 +28,16 @@ pub(super) struct Journal {
 
 /// What was done to a file when it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Repair {
+pub(crate) struct Repair {
     /// How many bytes were cut off its end.
-    pub(super) dropped_bytes: u64,
+    pub(crate) dropped_bytes: u64,
     /// How many pieces in its middle say nothing.
-    pub(super) skipped_lines: u64,
+    pub(crate) skipped_lines: u64,
 }
 
 impl Journal {
     /// Opens the file, hands each line that is whole to `take`, and repairs the end.
-    pub(super) fn open<T: DeserializeOwned>(
+    pub(crate) fn open<T: DeserializeOwned>(
         path: &Path,
         mut take: impl FnMut(T),
     ) -> io::Result<(Self, Repair)> {
@@ -76,7 +76,7 @@ impl Journal {
 
     /// Appends a line, which must bring its end. It is there wholly or not at all, as far as the
     /// file system lets us choose.
-    pub(super) fn append(&mut self, line: &[u8]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, line: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(line) {
             // The disk is full: half a line would spoil the next one. If this fails as well, the
             // next open repairs it.
@@ -89,12 +89,12 @@ impl Journal {
     }
 
     /// Makes everything that was appended survive.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
     /// How many bytes the file has, and their hash.
-    pub(super) fn fingerprint(&self) -> (u64, String) {
+    pub(crate) fn fingerprint(&self) -> (u64, String) {
         (self.bytes, self.hasher.finalize().to_hex().to_string())
     }
 

@@ -1,0 +1,190 @@
+//! One exchange with the program: what it is told, what it says, and what is done about that.
+
+use std::time::Duration;
+
+use ash_protocol::{Ending, Event};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::Claude;
+use super::asking::Asking;
+use super::setup::Which;
+use super::turn::{Turn, Wish, pieces};
+use crate::questions::pass;
+use crate::reports::Reports;
+
+/// What a mirror of the transcript is called in the log. It is for the server, which makes a record from it that
+/// was lost.
+const MIRROR: &str = "transcript_mirror";
+
+/// How long the program may take to obey an interrupt, before it is ended.
+const INTERRUPT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the last lines of a run may take to be mirrored, and to be in the program's own file.
+const MIRROR_PATIENCE: Duration = Duration::from_secs(5);
+const FILE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long to wait between two looks at that file.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Claude {
+    /// Says something to the program and hears what it has to say, until it is at rest. An error is why it is gone.
+    pub(super) async fn listen(
+        &mut self,
+        turn: &mut Turn,
+        said: &Value,
+        run: &str,
+        reports: &Reports,
+        interrupt: &CancellationToken,
+    ) -> Result<Ending, String> {
+        let mut asking = Asking::default();
+        if let Some((program, _)) = &self.program {
+            program.say(said).await;
+        }
+        let mut is_interrupted = false;
+        // It begins to count when it is first asked.
+        let mut patience = Box::pin(pass(INTERRUPT_PATIENCE));
+        let ended = loop {
+            let Some((program, _)) = &mut self.program else {
+                break Err("Claude Code is gone".to_owned());
+            };
+            let heard = tokio::select! {
+                biased;
+                () = interrupt.cancelled(), if !is_interrupted => {
+                    program.ask(json!({ "subtype": "interrupt" })).await;
+                    is_interrupted = true;
+                    continue;
+                }
+                Some((request, answer)) = asking.next() => {
+                    self.answer(&request, &answer);
+                    continue;
+                }
+                () = &mut patience, if is_interrupted => {
+                    program.kill().await;
+                    self.program = None;
+                    break Ok(Ending::Interrupted);
+                }
+                heard = program.next() => heard,
+            };
+            let Some(heard) = heard else {
+                let end = program.end().await;
+                self.program = None;
+                break Err(format!("{end}, in the middle of a turn"));
+            };
+            for wish in turn.take(heard) {
+                self.grant(wish, run, reports, interrupt, &mut asking).await;
+            }
+            if turn.is_over() {
+                break Ok(match &turn.result {
+                    _ if is_interrupted => Ending::Interrupted,
+                    Some(outcome) => outcome.ending(),
+                    None => Ending::EndTurn,
+                });
+            }
+        };
+        asking.end().await;
+        if ended.is_ok() {
+            self.settle(turn, run, reports, interrupt).await;
+        }
+        ended
+    }
+
+    /// Waits until what was said last is mirrored, and in the program's own file.
+    async fn settle(
+        &mut self,
+        turn: &mut Turn,
+        run: &str,
+        reports: &Reports,
+        interrupt: &CancellationToken,
+    ) {
+        let mut asking = Asking::default();
+        let mut patience = Box::pin(pass(MIRROR_PATIENCE));
+        while !turn.is_mirrored() {
+            let Some((program, _)) = &mut self.program else { return };
+            let heard = tokio::select! {
+                heard = program.next() => heard,
+                () = &mut patience => None,
+            };
+            let Some(heard) = heard else {
+                self.notices.push("what was said last is not in the transcript yet".to_owned());
+                return;
+            };
+            for wish in turn.take(heard) {
+                self.grant(wish, run, reports, interrupt, &mut asking).await;
+            }
+        }
+        let Some(last) = turn.last_said() else { return };
+        let transcript = self.transcript();
+        let arrived = async {
+            // What cannot be read now is made anew when it is needed.
+            while transcript.ends_with(last).is_ok_and(|ends| !ends) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let _late = tokio::time::timeout(FILE_PATIENCE, arrived).await;
+    }
+
+    async fn grant(
+        &mut self,
+        wish: Wish,
+        run: &str,
+        reports: &Reports,
+        interrupt: &CancellationToken,
+        asking: &mut Asking,
+    ) {
+        match wish {
+            Wish::Report(event) => reports.send(event).await,
+            Wish::Mirror { file, entries } => {
+                for event in self.write_down(run, &file, &entries) {
+                    reports.send(event).await;
+                }
+            }
+            Wish::Ask { request, tool, input } => {
+                asking.begin(&self.settings.questions, request, (tool, input), reports, interrupt);
+            }
+            Wish::Withdraw { request } => asking.withdraw(&request),
+            Wish::Refuse { request, subtype } => self.refuse(&request, &subtype),
+            Wish::Notice(message) => self.notices.push(message),
+        }
+    }
+
+    /// Writes down what the program has written down of this conversation. What its agents say among themselves
+    /// is theirs.
+    pub(super) fn write_down(
+        &mut self,
+        run: &str,
+        file: &str,
+        entries: &[Box<RawValue>],
+    ) -> Vec<Event> {
+        let name = self.which.name().to_owned();
+        let stem = std::path::Path::new(file).file_stem().and_then(std::ffi::OsStr::to_str);
+        if stem != Some(name.as_str()) {
+            return Vec::new();
+        }
+        if let Err(error) = self.record.mirror(run, &name, entries) {
+            self.notices.push(format!("the conversation could not be written down: {error}"));
+        }
+        let pieces = pieces(&name, entries).into_iter();
+        self.which = Which::Known(name);
+        pieces.map(|body| Event::Output { name: MIRROR.to_owned(), body }).collect()
+    }
+
+    /// Answers a question of the program.
+    pub(super) fn answer(&self, request: &str, response: &Value) {
+        let response = json!({ "subtype": "success", "request_id": request, "response": response });
+        self.say_now(&json!({ "type": "control_response", "response": response }));
+    }
+
+    pub(super) fn refuse(&self, request: &str, subtype: &str) {
+        let error = format!("{subtype} is not done here");
+        let response = json!({ "subtype": "error", "request_id": request, "error": error });
+        self.say_now(&json!({ "type": "control_response", "response": response }));
+    }
+
+    fn say_now(&self, message: &Value) {
+        if let Some((program, _)) = &self.program {
+            program.say_now(message);
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Claude Code, the real program.
+//!
+//! One process lives as long as the sandbox and is spoken to in lines of JSON. It keeps its own transcript, late and
+//! unsynced, so what it mirrors of that is written down here (`record`) and reported to the server, and a run is not over
+//! before that covers what was said last. When the program is started again, its transcript is proven against the
+//! record, and made anew from it where it is not what it was (`transcript`).
+//!
+//! ```text
+//!   prompt ──► record ──► program ──► turn ──► reports
+//!                ▲                      │
+//!                └────── mirror ────────┘
+//! ```
+//!
+//! What goes wrong at a start is told apart, and each thing has one remedy that is tried once: a conversation that it does not
+//! find is written anew, a name that is taken is changed, calls without answers that the model's provider
+//! refuses are cut off. What cannot be remedied fails the run with a reason, and the next one begins anew and
+//! says so, to the caller and to the agent: nobody pretends.
+
+mod asking;
+mod listen;
+mod process;
+mod prompt;
+mod record;
+mod setup;
+mod start;
+mod transcript;
+mod turn;
+
+use std::fs::DirBuilder;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+
+use ash_protocol::{Ending, Event, Limits, Program as Executable, Usage};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use self::asking::denied;
+use self::process::Program;
+use self::prompt::Prompt;
+use self::record::Record;
+use self::setup::{Setup, Which, config_directory};
+use self::transcript::Transcript;
+use self::turn::{Turn, Wish};
+use crate::exec::Env;
+use crate::note;
+use crate::process::Processes;
+use crate::questions::{Questions, new_id};
+use crate::reports::Reports;
+
+/// What it is called that some of it does not count any more.
+const CUT: &str = "transcript_cut";
+
+/// How much may be heard between two runs and is told with the next one.
+const MAX_ASIDE: usize = 500;
+
+/// What the runtime is given.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The program.
+    pub program: Executable,
+    /// The session, which a new conversation is named after.
+    pub session: Option<String>,
+    /// Where the agent works.
+    pub workspace: PathBuf,
+    /// Where it keeps what is its own.
+    pub home: PathBuf,
+    /// What the program and its tools find in their environment, besides what they need.
+    pub env: Env,
+    /// What they were to find there and do not.
+    pub refused_variables: Vec<String>,
+    /// Which model to ask.
+    pub model: String,
+    /// What must not be exceeded.
+    pub limits: Limits,
+    /// What the session adds to what the agent is told about itself.
+    pub system_prompt: Option<String>,
+    /// The session's own MCP servers, by name.
+    pub mcp_servers: Option<Box<RawValue>>,
+    /// Tools that are used without a question.
+    pub allowed_tools: Vec<String>,
+    /// Tools that may not be used in any case.
+    pub disallowed_tools: Vec<String>,
+    /// What is asked about before it is done.
+    pub permission_mode: Option<String>,
+    /// Where it is asked.
+    pub questions: Questions,
+    /// Where the model's requests go: plain HTTP to the server's proxy, which adds the key.
+    pub endpoint: SocketAddr,
+}
+
+/// A prompt that is written down and is not worked on yet.
+#[derive(Debug)]
+pub struct Accepted {
+    run: String,
+    prompt: Prompt,
+    /// What the agent has to know before it.
+    remark: Option<String>,
+}
+
+/// The runtime.
+#[derive(Debug)]
+pub struct Claude {
+    settings: Settings,
+    processes: Processes,
+    record: Record,
+    which: Which,
+    program: Option<(Program, Setup)>,
+    /// What the program says that everything has cost.
+    total_usd: Option<f64>,
+    /// What is to be said once there is a run to say it in.
+    notices: Vec<String>,
+    /// What was heard while there was none.
+    aside: Aside,
+    /// Why the conversation cannot be gone on with, until that was said.
+    lost: Option<String>,
+}
+
+/// What the program does of its own accord.
+#[derive(Debug, Default)]
+struct Aside {
+    turn: Turn,
+    events: Vec<Event>,
+    dropped: u64,
+}
+
+impl Claude {
+    /// Reads the record back, and makes the program's transcript what it should be. Starts nothing.
+    pub fn open(settings: Settings, processes: Processes) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(config_directory(&settings.home))?;
+        let record = Record::open(&settings.home)?;
+        let mut notices = Vec::new();
+        if !settings.refused_variables.is_empty() {
+            let names = settings.refused_variables.join(", ");
+            notices
+                .push(format!("these variables are not set, for they are the server's: {names}"));
+        }
+        let which = Which::New(match record.conversation().or(settings.session.as_deref()) {
+            Some(name) => name.to_owned(),
+            None => new_id()?,
+        });
+        let mut claude = Self {
+            settings,
+            processes,
+            record,
+            which,
+            program: None,
+            total_usd: None,
+            notices,
+            aside: Aside::default(),
+            lost: None,
+        };
+        claude.prove()?;
+        Ok(claude)
+    }
+
+    fn transcript(&self) -> Transcript {
+        let Settings { workspace, home, .. } = &self.settings;
+        Transcript::new(&config_directory(home), workspace, self.which.name())
+    }
+
+    /// Starts the program before there is anything to do, so that the first prompt does not wait for it.
+    pub async fn warm_up(&mut self) {
+        let setup = Setup::of(&self.settings, &prompt::Options::default());
+        if self.program.is_none()
+            && !setup.is_for_one_run
+            && let Err(trouble) = self.start(setup).await
+        {
+            // The first prompt tries again, and says what is wrong.
+            note(format_args!("{trouble}"));
+        }
+    }
+
+    /// Hears what the program says while there is no run. Never returns; safe to cancel.
+    pub async fn overhear(&mut self) {
+        loop {
+            let Some((program, _)) = &mut self.program else { return std::future::pending().await };
+            match program.next().await {
+                Some(heard) => {
+                    for wish in self.aside.turn.take(heard) {
+                        self.put_aside(wish);
+                    }
+                }
+                None => {
+                    let end = program.end().await;
+                    note(format_args!("{end}; it is started again with the next prompt"));
+                    self.program = None;
+                }
+            }
+        }
+    }
+
+    fn put_aside(&mut self, wish: Wish) {
+        let events: Vec<Event> = match wish {
+            Wish::Mirror { file, entries } => self.write_down("", &file, &entries),
+            Wish::Report(Event::Message(_) | Event::Output { .. })
+                if self.aside.events.len() >= MAX_ASIDE =>
+            {
+                self.aside.dropped += 1;
+                Vec::new()
+            }
+            Wish::Report(event @ (Event::Message(_) | Event::Output { .. })) => vec![event],
+            Wish::Ask { request, .. } => {
+                self.answer(&request, &denied("nobody is there to be asked now"));
+                Vec::new()
+            }
+            Wish::Refuse { request, subtype } => {
+                self.refuse(&request, &subtype);
+                Vec::new()
+            }
+            Wish::Notice(message) => {
+                self.notices.push(message);
+                Vec::new()
+            }
+            Wish::Report(_) | Wish::Withdraw { .. } => Vec::new(),
+        };
+        self.aside.events.extend(events);
+    }
+
+    /// Takes a prompt into the conversation. Once this has returned, it is remembered.
+    pub fn accept(&mut self, run: &str, prompt: &RawValue) -> Result<Accepted, Ending> {
+        let prompt = Prompt::read(prompt).map_err(|message| Ending::Failed { message })?;
+        let remark = self.record.unfinished().map(|cut| {
+            if self.transcript().holds(&cut.run) {
+                "[The previous turn was cut off before it finished.]".to_owned()
+            } else {
+                let said = &cut.text;
+                format!(
+                    "[The message before this one was cut off before you saw it. It said:]\n{said}"
+                )
+            }
+        });
+        self.record.begin(run, &prompt.content).map_err(|error| not_written(&error))?;
+        Ok(Accepted { run: run.to_owned(), prompt, remark })
+    }
+
+    /// Works on a prompt that was accepted, or says why it was not. Every event goes to `reports`
+    /// except the first and the last, which are the caller's: that the run has begun, and that it
+    /// has ended.
+    pub async fn work(
+        &mut self,
+        accepted: Result<Accepted, Ending>,
+        reports: &Reports,
+        interrupt: CancellationToken,
+    ) -> (Ending, Usage) {
+        if let Some(repair) = self.record.take_repair() {
+            let body = json!({
+                "droppedBytes": repair.dropped_bytes,
+                "skippedLines": repair.skipped_lines,
+            });
+            output(reports, "conversation_repaired", &body).await;
+        }
+        let earlier = self.tell_aside(reports).await;
+        let (ending, usage) = match accepted {
+            Err(ending) => (ending, Usage::default()),
+            Ok(accepted) => Box::pin(self.turn(accepted, reports, &interrupt)).await,
+        };
+        for notice in std::mem::take(&mut self.notices) {
+            output(reports, "notice", &json!({ "message": notice })).await;
+        }
+        let (bytes, blake3, turns) = self.record.fingerprint();
+        let body = json!({ "bytes": bytes, "blake3": blake3, "turns": turns });
+        output(reports, "transcript", &body).await;
+        (ending, sum(earlier, usage))
+    }
+
+    /// Ends the program.
+    pub async fn close(mut self) {
+        self.stop().await;
+    }
+
+    /// Says what was heard between the runs; what that has cost is this run's.
+    async fn tell_aside(&mut self, reports: &Reports) -> Usage {
+        let Aside { turn, events, dropped } = std::mem::take(&mut self.aside);
+        for event in events {
+            reports.send(event).await;
+        }
+        if dropped > 0 {
+            let message = format!("Claude Code said {dropped} more things between two messages");
+            output(reports, "notice", &json!({ "message": message })).await;
+        }
+        self.total_usd = turn.total_usd().or(self.total_usd);
+        turn.usage
+    }
+
+    async fn turn(
+        &mut self,
+        accepted: Accepted,
+        reports: &Reports,
+        interrupt: &CancellationToken,
+    ) -> (Ending, Usage) {
+        let Accepted { run, prompt, mut remark } = accepted;
+        let mut usage = Usage::default();
+        if let Some(why) = self.lost.take() {
+            if let Err(error) = self.begin_anew() {
+                return (not_written(&error), usage);
+            }
+            output(reports, "conversation_lost", &json!({ "reason": why })).await;
+            remark = Some(format!(
+                "[Everything said before this message was lost ({why}). You do not know it any more; say so if it matters.]"
+            ));
+        }
+        let setup = Setup::of(&self.settings, &prompt.options);
+        let mut is_second = false;
+        loop {
+            let ready = interrupt.run_until_cancelled(self.make_ready(&setup)).await;
+            match ready {
+                None => return self.finish(&run, Ending::Interrupted, usage),
+                Some(Ok(())) => {}
+                // Not written down as ended: whatever comes next is told that this was cut.
+                Some(Err(trouble)) => {
+                    return (Ending::Failed { message: trouble.to_string() }, usage);
+                }
+            }
+            let mut turn = Turn::after(self.total_usd);
+            let said = prompt_message(&run, &prompt, remark.as_deref(), is_second);
+            let ended = self.listen(&mut turn, &said, &run, reports, interrupt).await;
+            self.total_usd = turn.total_usd().or(self.total_usd);
+            usage = sum(usage, turn.usage);
+            let ending = match ended {
+                Ok(ending) => ending,
+                Err(message) => return (Ending::Failed { message }, usage),
+            };
+            let poisoned = turn.result.as_ref().is_some_and(turn::Outcome::is_poisoned);
+            if poisoned && !is_second && turn.rounds() == 0 {
+                match self.cut_poison(&run, reports).await {
+                    Ok(true) => {
+                        is_second = true;
+                        continue;
+                    }
+                    Ok(false) => {}
+                    Err(error) => return (not_written(&error), usage),
+                }
+            }
+            if setup.is_for_one_run {
+                self.stop().await;
+            }
+            return self.finish(&run, ending, usage);
+        }
+    }
+
+    /// Writes down that the run is over.
+    fn finish(&mut self, run: &str, ending: Ending, usage: Usage) -> (Ending, Usage) {
+        match self.record.end(run, name_of(&ending)) {
+            Ok(()) => (ending, usage),
+            Err(error) => (not_written(&error), usage),
+        }
+    }
+}
+
+/// What the program is told. Its number is the run's, so that it can be found again in the transcript.
+fn prompt_message(run: &str, prompt: &Prompt, remark: Option<&str>, is_second: bool) -> Value {
+    let content = match remark {
+        Some(remark) => prompt.after(remark),
+        None => serde_json::from_str(prompt.content.get()).unwrap_or_default(),
+    };
+    let mut message = json!({
+        "type": "user",
+        "message": { "role": "user", "content": content },
+        "parent_tool_use_id": null,
+        "session_id": "",
+    });
+    // The first time it is there already, with what was cut off.
+    if !is_second {
+        message["uuid"] = run.into();
+    }
+    message
+}
+
+fn name_of(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::EndTurn => "end_turn",
+        Ending::MaxTurns => "max_turns",
+        Ending::Budget => "budget",
+        Ending::Quota => "quota",
+        Ending::Interrupted => "interrupted",
+        Ending::Failed { .. } => "failed",
+    }
+}
+
+fn sum(a: Usage, b: Usage) -> Usage {
+    Usage {
+        input_tokens: a.input_tokens + b.input_tokens,
+        output_tokens: a.output_tokens + b.output_tokens,
+        cache_creation_tokens: a.cache_creation_tokens + b.cache_creation_tokens,
+        cache_read_tokens: a.cache_read_tokens + b.cache_read_tokens,
+        tool_calls: a.tool_calls + b.tool_calls,
+        cost_micro_usd: a.cost_micro_usd + b.cost_micro_usd,
+    }
+}
+
+async fn output(reports: &Reports, name: &str, body: &Value) {
+    let body = to_raw_value(body).expect("a value is JSON");
+    reports.send(Event::Output { name: name.to_owned(), body }).await;
+}
+
+fn not_written(error: &io::Error) -> Ending {
+    Ending::Failed { message: format!("could not write the conversation down: {error}") }
+}

@@ -1,0 +1,273 @@
+//! What is written down of the conversation with Claude Code, in a file of ours.
+//!
+//! The program keeps a transcript of its own, late and unsynced, and repeats each of its lines to us as a
+//! *mirror*. Here stand these lines, in the order in which they came, between the prompts that were given and
+//! the ends of the turns. The file is the same that our own agent has, so that the server proves it, finds it in
+//! snapshots and makes it anew from the log in the same way; what the program needs is made from it (`transcript`).
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::journal::{Journal, Repair};
+
+/// The longest line that is read back.
+const MAX_LINE_BYTES: u64 = 48 * 1024 * 1024;
+
+/// How much of a prompt that the agent never saw is told to it later, in bytes.
+const MAX_UNSEEN_BYTES: usize = 20_000;
+
+/// A line, as it is read back. What is not known is passed over.
+#[derive(Deserialize)]
+struct Line {
+    turn: Option<u32>,
+    run: Option<String>,
+    prompt: Option<Box<RawValue>>,
+    claude: Option<String>,
+    mirror: Option<Box<RawValue>>,
+    turn_end: Option<u32>,
+    /// What was mirrored from this message on does not count any more.
+    cut: Option<String>,
+}
+
+/// The record of a conversation.
+#[derive(Debug)]
+pub(super) struct Record {
+    path: PathBuf,
+    journal: Journal,
+    repair: Option<Repair>,
+    turns: u32,
+    conversation: Option<String>,
+    unfinished: Option<Unfinished>,
+}
+
+/// A turn that has no end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    /// Which run it was: the prompt's own number, as the program knows it.
+    pub(super) run: String,
+    /// What was asked, as far as it is text.
+    pub(super) text: String,
+}
+
+impl Record {
+    /// Reads the record back and repairs its end.
+    pub(super) fn open(home: &Path) -> io::Result<Self> {
+        let path = home.join(".ash/conversation.jsonl");
+        let (mut turns, mut conversation, mut unfinished) = (0, None, None);
+        let (journal, repair) = Journal::open(&path, |line: Line| {
+            let Line { turn, run, prompt, claude, mirror: _, turn_end, cut: _ } = line;
+            turns = turns.max(turn.unwrap_or_default());
+            conversation = claude.or_else(|| conversation.take());
+            if let (Some(run), Some(prompt)) = (run, prompt) {
+                unfinished = Some(Unfinished { run, text: text_of(prompt.get()) });
+            }
+            if turn_end.is_some() {
+                unfinished = None;
+            }
+        })?;
+        let repair = Some(repair).filter(|repair| *repair != Repair::default());
+        Ok(Self { path, journal, repair, turns, conversation, unfinished })
+    }
+
+    /// What was done to the file when it was opened, once.
+    pub(super) fn take_repair(&mut self) -> Option<Repair> {
+        self.repair.take()
+    }
+
+    /// What the program calls the conversation, if it has ever written any of it down.
+    pub(super) fn conversation(&self) -> Option<&str> {
+        self.conversation.as_deref()
+    }
+
+    /// How many turns there were.
+    pub(super) fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// The turn that was cut off last, if nothing came after it.
+    pub(super) fn unfinished(&self) -> Option<&Unfinished> {
+        self.unfinished.as_ref()
+    }
+
+    /// Writes a prompt down. It is on disk when this returns.
+    pub(super) fn begin(&mut self, run: &str, content: &RawValue) -> io::Result<()> {
+        self.turns += 1;
+        let prompt = content.get().replace(['\n', '\r'], " ");
+        self.append(run, &format!(r#""turn":{},"prompt":{prompt}"#, self.turns))?;
+        self.unfinished = Some(Unfinished { run: run.to_owned(), text: text_of(content.get()) });
+        self.journal.sync()
+    }
+
+    /// Writes down what the program has written down. Not synced: the end of the turn is.
+    pub(super) fn mirror(
+        &mut self,
+        run: &str,
+        conversation: &str,
+        entries: &[Box<RawValue>],
+    ) -> io::Result<()> {
+        let name = serde_json::to_string(conversation).unwrap_or_default();
+        for entry in entries {
+            let entry = entry.get().replace(['\n', '\r'], " ");
+            let what = format!(r#""turn":{},"claude":{name},"mirror":{entry}"#, self.turns);
+            self.append(run, &what)?;
+        }
+        self.conversation = Some(conversation.to_owned());
+        Ok(())
+    }
+
+    /// Writes down that the turn is over. Everything is on disk when this returns.
+    pub(super) fn end(&mut self, run: &str, how: &str) -> io::Result<()> {
+        self.append(run, &format!(r#""turn_end":{},"how":"{how}""#, self.turns))?;
+        self.unfinished = None;
+        self.journal.sync()
+    }
+
+    /// How many bytes there are, their hash, and how many turns are in them.
+    pub(super) fn fingerprint(&self) -> (u64, String, u32) {
+        let (bytes, hash) = self.journal.fingerprint();
+        (bytes, hash, self.turns)
+    }
+
+    /// Writes down that what was mirrored from a message on does not count any more.
+    pub(super) fn cut(&mut self, run: &str, uuid: &str) -> io::Result<()> {
+        let uuid = serde_json::to_string(uuid).unwrap_or_default();
+        self.append(run, &format!(r#""cut":{uuid}"#))?;
+        self.journal.sync()
+    }
+
+    /// Hands every line that the program has written down, and that counts, to `take`, in order.
+    pub(super) fn mirrored(&self, mut take: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+        #[derive(Deserialize)]
+        struct Named {
+            uuid: Option<String>,
+        }
+        let mut cut: Vec<Range<usize>> = Vec::new();
+        let mut names: Vec<Option<String>> = Vec::new();
+        self.lines(|line| {
+            if let Some(from) = &line.cut
+                && let Some(at) = names.iter().position(|name| name.as_ref() == Some(from))
+            {
+                cut.push(at..names.len());
+            }
+            if let Some(entry) = &line.mirror {
+                names.push(serde_json::from_str::<Named>(entry.get()).ok().and_then(|n| n.uuid));
+            }
+            Ok(())
+        })?;
+        let mut count = 0;
+        self.lines(|line| {
+            let Some(entry) = &line.mirror else { return Ok(()) };
+            count += 1;
+            let counts = !cut.iter().any(|cut| cut.contains(&(count - 1)));
+            if counts && line.claude == self.conversation { take(entry.get()) } else { Ok(()) }
+        })
+    }
+
+    fn lines(&self, mut take: impl FnMut(&Line) -> io::Result<()>) -> io::Result<()> {
+        let mut lines = BufReader::with_capacity(64 * 1024, File::open(&self.path)?);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+                return Ok(());
+            }
+            for value in serde_json::Deserializer::from_slice(&line).into_iter::<Line>() {
+                let Ok(value) = value else { break };
+                take(&value)?;
+            }
+        }
+    }
+
+    /// Writes every line that the program has written down, as it would.
+    pub(super) fn write_mirrored(&self, out: &mut impl Write) -> io::Result<()> {
+        self.mirrored(|entry| {
+            out.write_all(entry.as_bytes())?;
+            out.write_all(b"\n")
+        })
+    }
+
+    fn append(&mut self, run: &str, what: &str) -> io::Result<()> {
+        let run = serde_json::to_string(run).unwrap_or_default();
+        self.journal.append(format!("{{\"v\":1,\"run\":{run},{what}}}\n").as_bytes())
+    }
+}
+
+/// What a prompt says in words.
+fn text_of(content: &str) -> String {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Content {
+        Text(String),
+        Blocks(Vec<Block>),
+    }
+    #[derive(Deserialize)]
+    struct Block {
+        text: Option<String>,
+    }
+    let mut text = match serde_json::from_str(content) {
+        Ok(Content::Text(text)) => text,
+        Ok(Content::Blocks(blocks)) => {
+            blocks.into_iter().filter_map(|block| block.text).collect::<Vec<_>>().join("\n")
+        }
+        Err(_) => String::new(),
+    };
+    if text.len() > MAX_UNSEEN_BYTES {
+        let end = (0..=MAX_UNSEEN_BYTES).rev().find(|&at| text.is_char_boundary(at));
+        text.truncate(end.unwrap_or_default());
+    }
+    text
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_back() {
+        let home = tempfile::tempdir().unwrap();
+        let mut record = Record::open(home.path()).unwrap();
+        assert_eq!((record.turns(), record.conversation()), (0, None));
+        record.begin("r1", &raw(r#"[{"type":"text","text":"hi"},{"type":"image"}]"#)).unwrap();
+        record.mirror("r1", "c", &[raw("{\"a\":\n1}"), raw(r#"{"a":2}"#)]).unwrap();
+        record.end("r1", "end_turn").unwrap();
+        record.begin("r2", &raw(r#""again""#)).unwrap();
+        record.mirror("r2", "c", &[raw(r#"{"a":3}"#)]).unwrap();
+        let fingerprint = record.fingerprint();
+        drop(record);
+
+        let mut record = Record::open(home.path()).unwrap();
+        assert_eq!(record.fingerprint(), fingerprint);
+        assert_eq!((record.turns(), record.conversation()), (2, Some("c")));
+        let cut = Unfinished { run: "r2".to_owned(), text: "again".to_owned() };
+        assert_eq!(record.unfinished(), Some(&cut));
+        assert_eq!(record.take_repair(), None);
+        let mut written = Vec::new();
+        record.write_mirrored(&mut written).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), "{\"a\": 1}\n{\"a\":2}\n{\"a\":3}\n");
+    }
+
+    #[test]
+    fn what_was_cut_off_does_not_come_back() {
+        let home = tempfile::tempdir().unwrap();
+        let mut record = Record::open(home.path()).unwrap();
+        record.begin("r1", &raw(r#""hi""#)).unwrap();
+        let entries = ["a", "b", "c"].map(|uuid| raw(&format!(r#"{{"uuid":"{uuid}"}}"#)));
+        record.mirror("r1", "c", &entries).unwrap();
+        record.cut("r1", "b").unwrap();
+        record.cut("r1", "never").unwrap();
+        record.mirror("r1", "c", &[raw(r#"{"uuid":"b"}"#), raw(r#"{"uuid":"d"}"#)]).unwrap();
+        let mut written = Vec::new();
+        Record::open(home.path()).unwrap().write_mirrored(&mut written).unwrap();
+        let expected = ["a", "b", "d"].map(|uuid| format!("{{\"uuid\":\"{uuid}\"}}\n")).concat();
+        assert_eq!(String::from_utf8(written).unwrap(), expected);
+    }
+}

@@ -1,0 +1,161 @@
+//! How the program is started: its arguments and its environment.
+//!
+//! Everything is said again at every start, a resume included: the program forgets its flags. What can be changed
+//! while it runs (`model`, `mode`) is; for anything else it is started anew.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Settings;
+use super::prompt::Options;
+use crate::process::{CommandSpec, Stream};
+
+/// What it does without asking anybody, unless the session says otherwise: it is in a sandbox.
+const DEFAULT_MODE: &str = "bypassPermissions";
+
+/// Stands where the program wants to see a key. The real one is added outside.
+const NO_KEY: &str = "the-key-is-added-outside-of-the-sandbox";
+
+/// What a run wants of the program.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Setup {
+    pub(super) model: String,
+    pub(super) mode: String,
+    /// Whatever else it is told at its start.
+    fixed: Vec<String>,
+    /// Whether it counts something from its start on, so that every run needs a new one.
+    pub(super) is_for_one_run: bool,
+}
+
+/// Which conversation it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// A new one, of this name.
+    New(String),
+    /// One that it knows.
+    Known(String),
+}
+
+impl Which {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::New(name) | Self::Known(name) => name,
+        }
+    }
+}
+
+impl Setup {
+    /// What the session and the prompt want, together.
+    pub(super) fn of(settings: &Settings, options: &Options) -> Self {
+        let model = options.model.clone().unwrap_or_else(|| settings.model.clone());
+        let mode = options.permission_mode.as_deref().or(settings.permission_mode.as_deref());
+        let mut fixed = Vec::new();
+        let mut flag = |name: &str, value: Option<String>| {
+            fixed.extend(value.map(|value| format!("--{name}={value}")));
+        };
+        let max_turns = options.max_turns.or(settings.limits.max_rounds);
+        flag("max-turns", max_turns.map(|turns| turns.to_string()));
+        let budget = options.max_budget_usd.or(settings.limits.budget_micro_usd.map(usd));
+        flag("max-budget-usd", budget.map(|budget| budget.to_string()));
+        flag("effort", options.effort.clone());
+        let tokens = options.max_thinking_tokens.or(settings.limits.thinking_tokens);
+        match &options.thinking {
+            Some(thinking) => match (thinking.r#type.as_str(), thinking.budget_tokens.or(tokens)) {
+                ("enabled", Some(tokens)) => flag("max-thinking-tokens", Some(tokens.to_string())),
+                (kind, _) => flag("thinking", Some(kind.to_owned())),
+            },
+            None => flag("max-thinking-tokens", tokens.map(|tokens| tokens.to_string())),
+        }
+        let list = |tools: &Option<Vec<String>>, usual: &[String]| {
+            let tools = tools.as_deref().unwrap_or(usual);
+            (!tools.is_empty()).then(|| tools.join(","))
+        };
+        flag("allowed-tools", list(&options.allowed_tools, &settings.allowed_tools));
+        flag("disallowed-tools", list(&options.disallowed_tools, &settings.disallowed_tools));
+        flag("append-system-prompt", settings.system_prompt.clone());
+        let servers = settings.mcp_servers.as_ref();
+        flag("mcp-config", servers.map(|servers| format!(r#"{{"mcpServers":{}}}"#, servers.get())));
+        let of_agent = settings.workspace.join(".mcp.json");
+        flag("mcp-config", of_agent.is_file().then(|| of_agent.display().to_string()));
+        Self { model, mode: mode_of(mode), fixed, is_for_one_run: budget.is_some() }
+    }
+
+    /// Whether a program that was started so can do this, once it was told the rest.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.fixed == other.fixed && !self.is_for_one_run && !other.is_for_one_run
+    }
+
+    /// How it is started.
+    pub(super) fn command(&self, settings: &Settings, which: &Which) -> CommandSpec {
+        let mut args: Vec<String> = [
+            "--output-format=stream-json",
+            "--input-format=stream-json",
+            "--verbose",
+            "--include-partial-messages",
+            "--permission-prompt-tool=stdio",
+            "--session-mirror",
+            "--allow-dangerously-skip-permissions",
+        ]
+        .map(str::to_owned)
+        .into();
+        args.push(match which {
+            Which::New(name) => format!("--session-id={name}"),
+            Which::Known(name) => format!("--resume={name}"),
+        });
+        args.push(format!("--model={}", self.model));
+        args.push(format!("--permission-mode={}", self.mode));
+        args.extend(self.fixed.iter().cloned());
+        CommandSpec {
+            program: settings.program.path.to_string_lossy().into_owned(),
+            args,
+            cwd: settings.workspace.clone(),
+            env: environment(settings),
+            stdin: Stream::Pipe,
+            stdout: Stream::Pipe,
+            stderr: Stream::Pipe,
+        }
+    }
+}
+
+/// Where the program keeps what is its own: in what is captured.
+pub(super) fn config_directory(home: &Path) -> PathBuf {
+    home.join(".claude")
+}
+
+fn environment(settings: &Settings) -> BTreeMap<String, String> {
+    let mut env = settings.env.variables().clone();
+    let ours = [
+        ("CLAUDE_CONFIG_DIR", config_directory(&settings.home).display().to_string()),
+        ("ANTHROPIC_BASE_URL", format!("http://{}", settings.endpoint)),
+        ("ANTHROPIC_API_KEY", NO_KEY.to_owned()),
+        ("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1".to_owned()),
+        ("CLAUDE_CODE_ENTRYPOINT", "sdk-cli".to_owned()),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
+        ("DISABLE_AUTOUPDATER", "1".to_owned()),
+        ("DISABLE_TELEMETRY", "1".to_owned()),
+        ("DISABLE_ERROR_REPORTING", "1".to_owned()),
+        ("IS_SANDBOX", "1".to_owned()),
+    ];
+    for (name, value) in ours {
+        env.insert(name.to_owned(), value);
+    }
+    // The model is asked through the door that is there, not through a proxy to elsewhere.
+    env.entry("NO_PROXY".to_owned()).or_insert_with(|| "127.0.0.1,localhost".to_owned());
+    env
+}
+
+/// What the program calls it.
+fn mode_of(mode: Option<&str>) -> String {
+    match mode {
+        None => DEFAULT_MODE,
+        // The agent's own settings decide, and somebody is asked about the rest.
+        Some("permissionsByAgent") => "default",
+        Some(mode) => mode,
+    }
+    .to_owned()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "nobody spends enough to lose a millionth")]
+fn usd(micro: u64) -> f64 {
+    micro as f64 / 1_000_000.0
+}

@@ -1,0 +1,119 @@
+//! How the program is started and ended, and what is done about a conversation that it does not find.
+
+use std::io;
+
+use serde_json::json;
+
+use super::process::{Program, Trouble, not_there};
+use super::setup::{Setup, Which};
+use super::transcript::Found;
+use super::turn::Wish;
+use super::{CUT, Claude, output};
+use crate::questions::new_id;
+use crate::reports::Reports;
+
+impl Claude {
+    /// Sees to it that the program finds the conversation that the record tells of.
+    pub(super) fn prove(&mut self) -> io::Result<()> {
+        let (transcript, name) = (self.transcript(), self.which.name().to_owned());
+        if self.record.conversation().is_some() {
+            if let Found::Lacking(why) = transcript.check(&self.record)? {
+                transcript.rebuild(&self.record)?;
+                self.notices.push(format!("the transcript was made anew: {why}"));
+            }
+            self.which = Which::Known(name);
+        } else if self.record.turns() > 0 && transcript.has_messages() {
+            // The first turn was cut before any of it was mirrored.
+            self.which = Which::Known(name);
+        } else {
+            transcript.set_aside()?;
+            self.which = Which::New(name);
+        }
+        Ok(())
+    }
+
+    /// Has a program that does as this run wants.
+    pub(super) async fn make_ready(&mut self, setup: &Setup) -> Result<(), Trouble> {
+        if let Some((program, running)) = &mut self.program
+            && running.is_like(setup)
+            && !program.has_ended()
+        {
+            if running.model != setup.model {
+                program.ask(json!({ "subtype": "set_model", "model": setup.model })).await;
+            }
+            if running.mode != setup.mode {
+                program.ask(json!({ "subtype": "set_permission_mode", "mode": setup.mode })).await;
+            }
+            *running = setup.clone();
+            return Ok(());
+        }
+        self.stop().await;
+        self.start(setup.clone()).await
+    }
+
+    /// Starts the program. Each remedy is tried once: one that did not help will not help the second time.
+    pub(super) async fn start(&mut self, setup: Setup) -> Result<(), Trouble> {
+        let (mut is_rebuilt, mut is_renamed) = (false, false);
+        loop {
+            let command = setup.command(&self.settings, &self.which);
+            match Program::start(&self.processes, command).await {
+                Ok(program) => {
+                    if program.garbage() > 0 {
+                        let lines = program.garbage();
+                        self.notices
+                            .push(format!("Claude Code printed {lines} lines that say nothing"));
+                    }
+                    self.program = Some((program, setup));
+                    return Ok(());
+                }
+                Err(Trouble::NoConversation(_))
+                    if !is_rebuilt && self.record.conversation().is_some() =>
+                {
+                    is_rebuilt = true;
+                    let transcript = self.transcript();
+                    transcript.rebuild(&self.record).map_err(|error| not_there(&error))?;
+                    self.notices.push("the transcript was made anew: it was not found".to_owned());
+                }
+                Err(Trouble::NoConversation(said)) => {
+                    self.lost = Some(said.clone());
+                    return Err(Trouble::NoConversation(said));
+                }
+                Err(Trouble::NameTaken(_))
+                    if !is_renamed && matches!(self.which, Which::New(_)) =>
+                {
+                    is_renamed = true;
+                    self.which = Which::New(new_id().map_err(|error| not_there(&error))?);
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+    }
+
+    /// Gives the conversation up for another one.
+    pub(super) fn begin_anew(&mut self) -> io::Result<()> {
+        self.transcript().set_aside()?;
+        self.which = Which::New(new_id()?);
+        Ok(())
+    }
+
+    /// Cuts off calls that have no answer, which the model's provider refuses. Says whether there were any.
+    pub(super) async fn cut_poison(&mut self, run: &str, reports: &Reports) -> io::Result<bool> {
+        self.stop().await;
+        let Some(uuid) = self.transcript().cut_before_unanswered()? else { return Ok(false) };
+        self.record.cut(run, &uuid)?;
+        output(reports, CUT, &json!({ "uuid": uuid })).await;
+        let message = "calls without an answer, which the model's provider refused, were cut off";
+        self.notices.push(message.to_owned());
+        Ok(true)
+    }
+
+    /// Lets the program end, if it runs.
+    pub(super) async fn stop(&mut self) {
+        let Some((program, _)) = self.program.take() else { return };
+        let mut last = Vec::new();
+        program.close(|heard| last.push(heard)).await;
+        let wishes: Vec<Wish> =
+            last.into_iter().flat_map(|heard| self.aside.turn.take(heard)).collect();
+        wishes.into_iter().for_each(|wish| self.put_aside(wish));
+    }
+}

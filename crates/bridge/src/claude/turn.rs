@@ -1,0 +1,443 @@
+//! What the program says in one run, and what that means. No I/O: lines in, events and wishes out.
+//!
+//! A run is over when the program is at rest, not when it first says `result`: what it left to others goes on, and
+//! makes it speak again. A version that does not tell when it is at rest is believed its `result`.
+
+use std::collections::VecDeque;
+
+use ash_protocol::{Ending, Event, Phase, Usage};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::process::Heard;
+
+/// Tools that leave the work to an agent of its own.
+const DELEGATING: [&str; 2] = ["Task", "Agent"];
+
+/// How many of the latest mirrored lines are remembered, to see that the last message is among them.
+const MAX_MIRRORED: usize = 256;
+
+/// How large a piece of a mirror may be: a report has a bound.
+const MAX_MIRROR_BYTES: usize = 4 * 1024 * 1024;
+
+/// What is to be done about something that the program said.
+#[derive(Debug)]
+pub(super) enum Wish {
+    /// To report it.
+    Report(Event),
+    /// To write down what it has written down.
+    Mirror { file: String, entries: Vec<Box<RawValue>> },
+    /// To ask a person.
+    Ask { request: String, tool: String, input: Box<RawValue> },
+    /// To take such a question back.
+    Withdraw { request: String },
+    /// To say that nobody here can do that.
+    Refuse { request: String, subtype: String },
+    /// To warn of something.
+    Notice(String),
+}
+
+/// One run, as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    round: u32,
+    /// Whether any text of this round was reported.
+    has_spoken: bool,
+    /// Whether it has begun to work on what it was given.
+    has_begun: bool,
+    /// Whether it tells when it is at rest.
+    tells_state: bool,
+    is_at_rest: bool,
+    background: bool,
+    pub(super) usage: Usage,
+    pub(super) result: Option<Outcome>,
+    /// The last message that has to be among the mirrored lines.
+    last_said: Option<String>,
+    mirrored: VecDeque<String>,
+    /// What the program says that everything has cost so far, if it has said so.
+    total_usd: Option<f64>,
+}
+
+/// What the program says at the end.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Outcome {
+    subtype: String,
+    is_error: bool,
+    num_turns: u32,
+    result: Option<String>,
+    errors: Vec<String>,
+    api_error_status: Option<u16>,
+    usage: Tokens,
+    total_cost_usd: f64,
+    model_usage_since_last_result: Option<std::collections::BTreeMap<String, OfModel>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Tokens {
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_creation_input_tokens: u64,
+    cache_read_input_tokens: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct OfModel {
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_read_input_tokens: u64,
+    cache_creation_input_tokens: u64,
+    #[serde(rename = "costUSD")]
+    cost_usd: f64,
+}
+
+impl Turn {
+    /// A run that comes after everything has cost that much.
+    pub(super) fn after(total_usd: Option<f64>) -> Self {
+        Self { total_usd, ..Self::default() }
+    }
+
+    /// What everything has cost now.
+    pub(super) fn total_usd(&self) -> Option<f64> {
+        self.total_usd
+    }
+
+    /// The last message that it said itself.
+    pub(super) fn last_said(&self) -> Option<&str> {
+        self.last_said.as_deref()
+    }
+
+    /// Whether the program is done with what it was given.
+    pub(super) fn is_over(&self) -> bool {
+        if self.tells_state { self.is_at_rest && self.has_begun } else { self.result.is_some() }
+    }
+
+    /// Whether what it said last was written down by it.
+    pub(super) fn is_mirrored(&self) -> bool {
+        self.last_said.as_ref().is_none_or(|said| self.mirrored.contains(said))
+    }
+
+    /// How often the model was asked.
+    pub(super) fn rounds(&self) -> u32 {
+        self.round
+    }
+
+    /// Takes what the program says.
+    pub(super) fn take(&mut self, heard: Heard) -> Vec<Wish> {
+        let Heard { raw, head } = heard;
+        let is_main = head.parent_tool_use_id.is_none();
+        match (head.r#type.as_str(), head.subtype.as_deref()) {
+            ("stream_event", _) => self.stream(&raw, is_main),
+            ("assistant", _) => self.assistant(raw, head.uuid, is_main),
+            ("user", _) => user(raw, is_main),
+            ("result", _) => self.result(raw),
+            ("transcript_mirror", _) => self.mirror(&raw),
+            ("control_request", _) => question(&raw, head.request_id),
+            ("control_cancel_request", _) => {
+                head.request_id.map(|request| Wish::Withdraw { request }).into_iter().collect()
+            }
+            ("system", Some("session_state_changed")) => {
+                self.state(&raw);
+                Vec::new()
+            }
+            ("system", Some("background_tasks_changed")) => {
+                self.background = tasks(&raw) > 0;
+                passed_on("system_background_tasks_changed", raw)
+            }
+            ("system", Some("api_retry")) => {
+                let mut wishes = passed_on("system_api_retry", raw);
+                if std::mem::take(&mut self.has_spoken) {
+                    wishes.push(Wish::Report(Event::Retry { round: self.round }));
+                }
+                wishes
+            }
+            ("system", Some("session_writes_lost")) => {
+                let message = "Claude Code could not write its transcript: the disk is full";
+                vec![Wish::Notice(message.to_owned())]
+            }
+            // Said by the log in words of its own, or of no use to anybody else.
+            ("command_lifecycle" | "control_response" | "keep_alive", _)
+            | ("system", Some("status")) => Vec::new(),
+            (kind, Some(subtype)) => passed_on(&format!("{kind}_{subtype}"), raw),
+            (kind, None) => passed_on(kind, raw),
+        }
+    }
+
+    fn state(&mut self, raw: &RawValue) {
+        #[derive(Deserialize)]
+        struct State {
+            state: String,
+        }
+        let Ok(State { state }) = serde_json::from_str(raw.get()) else { return };
+        self.tells_state = true;
+        self.is_at_rest = state == "idle";
+        self.has_begun |= state != "idle";
+    }
+
+    fn stream(&mut self, raw: &RawValue, is_main: bool) -> Vec<Wish> {
+        #[derive(Deserialize)]
+        struct Stream {
+            event: Value,
+        }
+        // What an agent's agent says bit by bit comes as a whole, too.
+        let (true, Ok(Stream { event })) = (is_main, serde_json::from_str(raw.get())) else {
+            return Vec::new();
+        };
+        let delta = &event["delta"];
+        let text = |field: &str| delta[field].as_str().unwrap_or_default().to_owned();
+        match (event["type"].as_str(), delta["type"].as_str()) {
+            (Some("message_start"), _) => {
+                self.round += 1;
+                self.has_spoken = false;
+                vec![self.phase(Phase::StreamingLlm)]
+            }
+            (Some("content_block_delta"), Some("text_delta")) => {
+                self.has_spoken = true;
+                vec![Wish::Report(Event::TextDelta(text("text")))]
+            }
+            (Some("content_block_delta"), Some("thinking_delta")) => {
+                self.has_spoken = true;
+                vec![Wish::Report(Event::ThinkingDelta(text("thinking")))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn assistant(&mut self, raw: Box<RawValue>, uuid: Option<String>, is_main: bool) -> Vec<Wish> {
+        self.has_begun = true;
+        let mut wishes = Vec::new();
+        let mut phase = None;
+        for block in blocks(&raw) {
+            if block["type"] != "tool_use" {
+                continue;
+            }
+            self.usage.tool_calls += 1;
+            let name = block["name"].as_str().unwrap_or_default();
+            let delegates = DELEGATING.contains(&name);
+            phase = Some(if delegates { Phase::DelegatingCoder } else { Phase::ExecutingTools });
+            let body = json!({ "id": block["id"], "name": name, "input": block["input"] });
+            wishes.push(output("tool_use", &body));
+        }
+        if is_main {
+            self.last_said = uuid.or_else(|| self.last_said.take());
+            wishes.push(Wish::Report(Event::Message(raw)));
+            wishes.extend(phase.map(|phase| self.phase(phase)));
+        } else {
+            // As our own agent tells of its coder.
+            wishes.extend(passed_on("coder_message", raw));
+        }
+        wishes
+    }
+
+    fn result(&mut self, raw: Box<RawValue>) -> Vec<Wish> {
+        let outcome: Outcome = serde_json::from_str(raw.get()).unwrap_or_default();
+        self.has_begun = true;
+        self.book(&outcome);
+        let text = outcome.result.clone().unwrap_or_default();
+        let turns = outcome.num_turns;
+        self.result = Some(outcome);
+        let complete = output("turn_complete", &json!({ "numTurns": turns, "result": text }));
+        let mut wishes = vec![complete, Wish::Report(Event::Message(raw))];
+        if self.background {
+            wishes.push(self.phase(Phase::DelegatingCoder));
+        }
+        wishes
+    }
+
+    /// Counts what was spent since the last time: the sums that the program tells go on over its own end.
+    fn book(&mut self, outcome: &Outcome) {
+        let usage = &mut self.usage;
+        match &outcome.model_usage_since_last_result {
+            Some(models) => {
+                for model in models.values() {
+                    usage.input_tokens += model.input_tokens;
+                    usage.output_tokens += model.output_tokens;
+                    usage.cache_creation_tokens += model.cache_creation_input_tokens;
+                    usage.cache_read_tokens += model.cache_read_input_tokens;
+                    usage.cost_micro_usd += micro(model.cost_usd);
+                }
+            }
+            None => {
+                let tokens = outcome.usage;
+                usage.input_tokens += tokens.input_tokens;
+                usage.output_tokens += tokens.output_tokens;
+                usage.cache_creation_tokens += tokens.cache_creation_input_tokens;
+                usage.cache_read_tokens += tokens.cache_read_input_tokens;
+                // What it cost before nobody knows: nothing is booked twice.
+                let before = self.total_usd.unwrap_or(outcome.total_cost_usd);
+                usage.cost_micro_usd += micro(outcome.total_cost_usd - before);
+            }
+        }
+        self.total_usd = Some(outcome.total_cost_usd);
+    }
+
+    fn mirror(&mut self, raw: &RawValue) -> Vec<Wish> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Mirror {
+            file_path: String,
+            entries: Vec<Box<RawValue>>,
+        }
+        #[derive(Deserialize)]
+        struct Named {
+            uuid: Option<String>,
+        }
+        let Ok(Mirror { file_path, entries }) = serde_json::from_str(raw.get()) else {
+            return vec![Wish::Notice("a mirror of the transcript is not understood".to_owned())];
+        };
+        for entry in &entries {
+            if let Ok(Named { uuid: Some(uuid) }) = serde_json::from_str(entry.get()) {
+                if self.mirrored.len() >= MAX_MIRRORED {
+                    self.mirrored.pop_front();
+                }
+                self.mirrored.push_back(uuid);
+            }
+        }
+        vec![Wish::Mirror { file: file_path, entries }]
+    }
+
+    fn phase(&self, phase: Phase) -> Wish {
+        Wish::Report(Event::Phase { phase, round: self.round })
+    }
+}
+
+impl Outcome {
+    /// How a run ends that ends with this.
+    pub(super) fn ending(&self) -> Ending {
+        match self.subtype.as_str() {
+            "error_max_turns" => Ending::MaxTurns,
+            "error_max_budget_usd" => Ending::Budget,
+            _ if !self.is_error => Ending::EndTurn,
+            _ => Ending::Failed { message: self.complaint() },
+        }
+    }
+
+    /// What went wrong, in the program's words.
+    pub(super) fn complaint(&self) -> String {
+        let said = self.result.iter().chain(&self.errors).map(String::as_str);
+        let said = said.filter(|said| !said.trim().is_empty()).collect::<Vec<_>>().join("; ");
+        if said.is_empty() { format!("Claude Code ended with {}", self.subtype) } else { said }
+    }
+
+    /// Whether the model's provider refused the conversation because of calls that have no answer.
+    pub(super) fn is_poisoned(&self) -> bool {
+        let said = self.complaint();
+        self.is_error
+            && self.api_error_status == Some(400)
+            && (said.contains("tool_use") || said.contains("tool_result"))
+    }
+}
+
+/// A mirror in pieces that the log takes: each a body of an output.
+pub(super) fn pieces(conversation: &str, entries: &[Box<RawValue>]) -> Vec<Box<RawValue>> {
+    let mut pieces = Vec::new();
+    let name = json!(conversation);
+    let mut piece = String::new();
+    let mut close = |piece: &mut String| {
+        if !piece.is_empty() {
+            let body = format!(r#"{{"claude":{name},"entries":[{piece}]}}"#);
+            pieces.extend(RawValue::from_string(body).ok());
+            piece.clear();
+        }
+    };
+    for entry in entries {
+        if piece.len() + entry.get().len() > MAX_MIRROR_BYTES {
+            close(&mut piece);
+        }
+        if !piece.is_empty() {
+            piece.push(',');
+        }
+        piece.push_str(entry.get());
+    }
+    close(&mut piece);
+    pieces
+}
+
+/// A report of ours.
+pub(super) fn output(name: &str, body: &Value) -> Wish {
+    let body = to_raw_value(body).expect("a value is JSON");
+    Wish::Report(Event::Output { name: name.to_owned(), body })
+}
+
+/// Something that we do not know, as it came.
+fn passed_on(name: &str, body: Box<RawValue>) -> Vec<Wish> {
+    vec![Wish::Report(Event::Output { name: name.to_owned(), body })]
+}
+
+fn user(raw: Box<RawValue>, is_main: bool) -> Vec<Wish> {
+    let results: Vec<Wish> = blocks(&raw)
+        .into_iter()
+        .filter(|block| block["type"] == "tool_result")
+        .map(|block| {
+            let is_error = block["is_error"].as_bool().unwrap_or_default();
+            let (id, content) = (&block["tool_use_id"], &block["content"]);
+            output(
+                "tool_result",
+                &json!({ "tool_use_id": id, "content": content, "is_error": is_error }),
+            )
+        })
+        .collect();
+    match results.is_empty() {
+        false => results,
+        true if is_main => passed_on("user_message", raw),
+        true => passed_on("coder_message", raw),
+    }
+}
+
+fn question(raw: &RawValue, request: Option<String>) -> Vec<Wish> {
+    #[derive(Deserialize)]
+    struct Asked {
+        request: Request,
+    }
+    #[derive(Deserialize)]
+    struct Request {
+        #[serde(default)]
+        subtype: String,
+        tool_name: Option<String>,
+        input: Option<Box<RawValue>>,
+    }
+    let (Some(id), Ok(Asked { request })) = (request, serde_json::from_str(raw.get())) else {
+        return Vec::new();
+    };
+    let Request { subtype, tool_name, input } = request;
+    vec![match (subtype.as_str(), tool_name, input) {
+        ("can_use_tool", Some(tool), Some(input)) => Wish::Ask { request: id, tool, input },
+        _ => Wish::Refuse { request: id, subtype },
+    }]
+}
+
+fn tasks(raw: &RawValue) -> usize {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Tasks {
+        tasks: Vec<serde::de::IgnoredAny>,
+    }
+    serde_json::from_str::<Tasks>(raw.get()).unwrap_or_default().tasks.len()
+}
+
+fn blocks(raw: &RawValue) -> Vec<Value> {
+    #[derive(Deserialize)]
+    struct Typed {
+        message: Said,
+    }
+    #[derive(Deserialize)]
+    struct Said {
+        content: Value,
+    }
+    match serde_json::from_str(raw.get()) {
+        Ok(Typed { message: Said { content: Value::Array(blocks) } }) => blocks,
+        Ok(_) | Err(_) => Vec::new(),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast of a float saturates, and nothing costs less than nothing"
+)]
+fn micro(usd: f64) -> u64 {
+    (usd * 1_000_000.0).round() as u64
+}

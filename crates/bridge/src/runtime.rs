@@ -1,0 +1,149 @@
+//! What runs the agent: one of several, behind one face.
+
+use std::io;
+use std::net::SocketAddr;
+
+use ash_protocol::{Config, Ending, Usage};
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use crate::builtin::model::Patience;
+use crate::builtin::{self, Builtin};
+use crate::claude::{self, Claude};
+use crate::exec::Env;
+use crate::process::Processes;
+use crate::questions::Questions;
+use crate::reports::Reports;
+
+/// The name of our own loop.
+const BUILTIN: &str = "builtin";
+
+/// The name of Claude Code.
+const CLAUDE: &str = "claude";
+
+/// What runs the agent.
+pub(crate) enum Runtime {
+    Builtin(Box<Builtin>),
+    Claude(Box<Claude>),
+}
+
+/// A prompt that is in the conversation and is not worked on yet.
+pub(crate) enum Accepted {
+    Builtin(Result<builtin::Accepted, Ending>),
+    Claude(Result<claude::Accepted, Ending>),
+}
+
+/// What a runtime needs of the bridge.
+pub(crate) struct Surroundings {
+    pub(crate) env: Env,
+    pub(crate) refused_variables: Vec<String>,
+    pub(crate) endpoint: io::Result<SocketAddr>,
+    pub(crate) processes: Processes,
+    pub(crate) questions: Questions,
+}
+
+/// Whether it takes long to start, so that it is better started before it is needed.
+pub(crate) fn is_slow(config: &Config) -> bool {
+    config.runtime == CLAUDE
+}
+
+impl Runtime {
+    /// Opens what the configuration wants. An error is for a person.
+    pub(crate) async fn open(config: &Config, around: Surroundings) -> Result<Self, String> {
+        let Surroundings { env, refused_variables, endpoint, processes, questions } = around;
+        let endpoint = endpoint.map_err(|error| error.to_string())?;
+        let not_started =
+            |error: &dyn std::fmt::Display| format!("the agent could not be started: {error}");
+        let Config { workspace, home, model, limits, system_prompt, mcp_servers, .. } =
+            config.clone();
+        let (allowed_tools, disallowed_tools) =
+            (config.allowed_tools.clone(), config.disallowed_tools.clone());
+        let permission_mode = config.permission_mode.clone();
+        match config.runtime.as_str() {
+            BUILTIN => {
+                let settings = builtin::Settings {
+                    workspace,
+                    home,
+                    env,
+                    refused_variables,
+                    model,
+                    limits,
+                    system_prompt,
+                    mcp_servers,
+                    allowed_tools,
+                    disallowed_tools,
+                    permission_mode,
+                    questions,
+                    endpoint,
+                    patience: Patience::default(),
+                };
+                let opened = Builtin::open(settings, processes);
+                opened.map(Box::new).map(Self::Builtin).map_err(|error| not_started(&error))
+            }
+            CLAUDE => {
+                let program = config.claude.clone().ok_or(
+                    "Claude Code is not installed here: `ash agent-runtime install claude` does it",
+                )?;
+                let settings = claude::Settings {
+                    program,
+                    session: config.session.clone(),
+                    workspace,
+                    home,
+                    env,
+                    refused_variables,
+                    model,
+                    limits,
+                    system_prompt,
+                    mcp_servers,
+                    allowed_tools,
+                    disallowed_tools,
+                    permission_mode,
+                    questions,
+                    endpoint,
+                };
+                let mut claude =
+                    Claude::open(settings, processes).map_err(|error| not_started(&error))?;
+                claude.warm_up().await;
+                Ok(Self::Claude(Box::new(claude)))
+            }
+            other => Err(format!("this bridge has no runtime {other:?}")),
+        }
+    }
+
+    /// Takes a prompt into the conversation. Once this has returned, it is remembered.
+    pub(crate) fn accept(&mut self, run: &str, prompt: &RawValue) -> Accepted {
+        match self {
+            Self::Builtin(builtin) => Accepted::Builtin(builtin.accept(run, prompt)),
+            Self::Claude(claude) => Accepted::Claude(claude.accept(run, prompt)),
+        }
+    }
+
+    /// Works on a prompt that this runtime has accepted.
+    pub(crate) async fn work(
+        &mut self,
+        accepted: Accepted,
+        reports: &Reports,
+        interrupt: CancellationToken,
+    ) -> (Ending, Usage) {
+        match (self, accepted) {
+            (Self::Builtin(builtin), Accepted::Builtin(accepted)) => {
+                builtin.work(accepted, reports, interrupt).await
+            }
+            (Self::Claude(claude), Accepted::Claude(accepted)) => {
+                claude.work(accepted, reports, interrupt).await
+            }
+            (Self::Builtin(_), Accepted::Claude(_)) | (Self::Claude(_), Accepted::Builtin(_)) => {
+                let message = "the prompt was accepted by another runtime".to_owned();
+                (Ending::Failed { message }, Usage::default())
+            }
+        }
+    }
+
+    /// Does what there is to do while there is no prompt. Never returns; safe to cancel.
+    pub(crate) async fn rest(&mut self) {
+        match self {
+            Self::Builtin(_) => std::future::pending().await,
+            Self::Claude(claude) => claude.overhear().await,
+        }
+    }
+}
