@@ -30,6 +30,7 @@ use super::mend;
 use super::options::{Agent, Resources};
 use super::process::{Process, Started};
 use super::quota::DiskLimits;
+use super::retell::Lines;
 use super::state::{ChildOfOurs, State};
 use super::users::Users;
 use super::word::{death_by, done, failed, is_harmless, not_prepared, start_failed};
@@ -50,9 +51,6 @@ const WITH_HOLES: &str =
 const AS_LEFT: &str = "only the files in the workspace are what you left";
 const SAY_SO: &str = "Say so if the person refers to something that you cannot know or find, and look at the files \
     before you go on.";
-
-/// The runtime whose record can be made anew from the log.
-const RETOLD: &str = "builtin";
 
 /// An agent that knows what it has lost.
 fn told_of_losses(agent: Agent, found: &Found, turns: u32) -> Agent {
@@ -138,9 +136,9 @@ impl Inner {
             start.past.lost(id).await;
         }
         if found.native == Native::Lost
-            && agent.runtime == RETOLD
+            && let Some(style) = Lines::of(&agent.runtime)
             && self.files.life(sandbox).map_err(start_failed)? == Life::Unborn
-            && let Some(turns) = self.retell(sandbox, start, user).await?
+            && let Some(turns) = self.retell(sandbox, start, user, style).await?
         {
             (found.native, found.turns) = (Native::Rebuilt, turns);
         }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::files::{Files, Life, remove};
 use super::inner::Inner;
 use super::mend::write_whole;
-use super::retell::Retelling;
+use super::retell::{Lines, Retelling};
 use super::transcript::{DIRECTORY, FILE, MAX_BYTES, beneath, is_proven, set_aside, verify};
 use super::word::start_failed;
 use super::workspace::{Known, Saved};
@@ -139,8 +139,10 @@ impl Inner {
         sandbox: SandboxRef,
         start: Start<'_>,
         user: Option<u32>,
+        style: Lines,
     ) -> Result<Option<u32>, Failure> {
-        let mut retelling = Retelling::of(start.past.lineage().await.map_err(start_failed)?);
+        let lineage = start.past.lineage().await.map_err(start_failed)?;
+        let mut retelling = Retelling::of(lineage, style);
         let home = self.files.home(sandbox.session);
         let begun = blocking(move || NewRecord::begin(&home, user)).await?;
         let Some(mut record) = begun else { return Ok(None) };

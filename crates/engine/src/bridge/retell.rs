@@ -3,6 +3,9 @@
 //! The log holds the prompts, the agent's whole messages, and the results of its tools, cut where they were long. So
 //! what is told is what was said; a result that the log does not hold is said to be unknown, because no model takes
 //! a call without one. Turns that were rewound are not told; nor is the rest of one that was rewound into.
+//!
+//! Of Claude Code the log holds what it mirrored of its own transcript: that is told, word for word, and nothing else
+//! (`docs/claude-code.md`).
 
 use std::collections::BTreeMap;
 
@@ -20,13 +23,40 @@ use serde_json::{Value, json};
 const TOOL_RESULT: &str = "tool_result";
 const WORKING_MEMORY: &str = "working_memory";
 
+/// What the adapter of Claude Code calls what that has written down, and that some of it does not count any more.
+const MIRROR: &str = "transcript_mirror";
+const CUT: &str = "transcript_cut";
+
 const UNKNOWN: &str = "outcome unknown: the record of this tool's result was lost; it may or may not \
                        have taken effect. Check before repeating it.";
 
 const UNREADABLE: &str = "[This prompt cannot be shown any more.]";
 
+/// In whose lines a conversation is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lines {
+    /// Those of our own agent.
+    Builtin,
+    /// Those of the adapter of Claude Code.
+    Claude,
+}
+
+impl Lines {
+    /// Those of a runtime, if its conversation can be told again.
+    pub(super) fn of(runtime: &str) -> Option<Self> {
+        match runtime {
+            "builtin" => Some(Self::Builtin),
+            "claude" => Some(Self::Claude),
+            _ => None,
+        }
+    }
+}
+
 /// A conversation that is being told again.
 pub(super) struct Retelling {
+    style: Lines,
+    /// Whether there was anything to tell.
+    has_told: bool,
     lineage: Lineage,
     lines: Vec<u8>,
     /// Prompts that were accepted and have not been begun.
@@ -79,8 +109,10 @@ struct ToolResult {
 }
 
 impl Retelling {
-    pub(super) fn of(lineage: Lineage) -> Self {
+    pub(super) fn of(lineage: Lineage, style: Lines) -> Self {
         Self {
+            style,
+            has_told: false,
             lineage,
             lines: Vec::new(),
             prompts: BTreeMap::new(),
@@ -99,7 +131,7 @@ impl Retelling {
     /// The rest of the lines, and how many turns there are in all of them.
     pub(super) fn end(mut self) -> (Vec<u8>, u32) {
         self.answer();
-        (self.lines, self.turn)
+        (self.lines, if self.has_told { self.turn } else { 0 })
     }
 
     /// Takes the next entry of the log.
@@ -120,8 +152,10 @@ impl Retelling {
             }
             Entry::Message { run, body } if self.tells(run, seq) => self.message(body.get()),
             Entry::Output { run, name, body } if self.tells(run, seq) => match name.as_str() {
+                MIRROR if self.style == Lines::Claude => self.mirror(run, body.get()),
+                CUT if self.style == Lines::Claude => self.cut(run, body.get()),
                 TOOL_RESULT => self.result(body.get()),
-                WORKING_MEMORY => {
+                WORKING_MEMORY if self.style == Lines::Builtin => {
                     let memory = one_line(body.get());
                     self.line(run, &format!(r#""turn":{},"memory":{memory}"#, self.turn));
                 }
@@ -164,6 +198,13 @@ impl Retelling {
     }
 
     fn begin(&mut self, run: RunId, through: Option<Seq>, prompt: &str) {
+        if self.style == Lines::Claude {
+            self.turn += 1;
+            let telling = Telling { run, through, calls: Vec::new(), results: BTreeMap::new() };
+            self.telling = Some(telling);
+            let prompt = content_of(prompt).map_or_else(|| text(UNREADABLE), one_line);
+            return self.line(run, &format!(r#""turn":{},"prompt":{prompt}"#, self.turn));
+        }
         let mut blocks = blocks_of(prompt).unwrap_or_else(|| vec![text(UNREADABLE)]);
         match self.previous.take() {
             // Two prompts never run together.
@@ -180,7 +221,38 @@ impl Retelling {
         self.previous = Some("[The previous turn was cut off before it finished.]");
     }
 
+    /// What Claude Code has written down itself.
+    fn mirror(&mut self, run: RunId, body: &str) {
+        #[derive(Deserialize)]
+        struct Mirror<'a> {
+            claude: String,
+            #[serde(borrow)]
+            entries: Vec<&'a RawValue>,
+        }
+        let Ok(Mirror { claude, entries }) = serde_json::from_str(body) else { return };
+        let name = json!(claude);
+        for entry in entries {
+            let entry = one_line(entry.get());
+            let what = format!(r#""turn":{},"claude":{name},"mirror":{entry}"#, self.turn);
+            self.line(run, &what);
+            self.has_told = true;
+        }
+    }
+
+    fn cut(&mut self, run: RunId, body: &str) {
+        #[derive(Deserialize)]
+        struct Cut {
+            uuid: String,
+        }
+        if let Ok(Cut { uuid }) = serde_json::from_str(body) {
+            self.line(run, &format!(r#""cut":{}"#, json!(uuid)));
+        }
+    }
+
     fn message(&mut self, body: &str) {
+        if self.style == Lines::Claude {
+            return;
+        }
         self.answer();
         let wrapped = serde_json::from_str::<Wrapped<'_>>(body);
         let body = wrapped.as_ref().map_or(body, |wrapped| wrapped.message.get());
@@ -247,6 +319,7 @@ impl Retelling {
     }
 
     fn say(&mut self, run: RunId, role: &str, blocks: &[String]) {
+        self.has_told = true;
         self.is_asked = role == "user";
         let (turn, content) = (self.turn, blocks.join(","));
         let message = format!(r#"{{"role":"{role}","content":[{content}]}}"#);
@@ -286,16 +359,23 @@ fn text(text: &str) -> String {
     json!({ "type": "text", "text": text }).to_string()
 }
 
-/// The blocks of a prompt: a text, a list of blocks, or an object with one of them. Nothing, if it is none of these,
-/// or has what only a model says.
-fn blocks_of(prompt: &str) -> Option<Vec<String>> {
+/// What a prompt says, without its options; nothing, if it is no prompt.
+fn content_of(prompt: &str) -> Option<&str> {
     #[derive(Deserialize)]
     struct Options<'a> {
         #[serde(borrow)]
         content: &'a RawValue,
     }
-    let options = serde_json::from_str::<Options<'_>>(prompt);
-    let content = options.as_ref().map_or(prompt, |options| options.content.get());
+    if prompt.trim_start().starts_with('{') {
+        return serde_json::from_str::<Options<'_>>(prompt).ok().map(|o| o.content.get());
+    }
+    (!prompt.is_empty()).then_some(prompt)
+}
+
+/// The blocks of a prompt: a text, a list of blocks, or an object with one of them. Nothing, if it is none of these,
+/// or has what only a model says.
+fn blocks_of(prompt: &str) -> Option<Vec<String>> {
+    let content = content_of(prompt).unwrap_or(prompt);
     if let Ok(said) = serde_json::from_str::<String>(content) {
         return (!said.trim().is_empty()).then(|| vec![text(&said)]);
     }

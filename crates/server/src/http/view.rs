@@ -66,6 +66,9 @@ const OURS: [&str; 33] = [
     "tool_start",
 ];
 
+/// What an agent has written down for itself: it is in the log for recovery, and nobody reads it.
+const MIRROR: &str = "transcript_mirror";
+
 impl Frame {
     /// A frame that is not in the log.
     fn unlogged(event: &'static str, data: &Value) -> Self {
@@ -186,6 +189,10 @@ fn shown(session: SessionId, entry: &Entry) -> (Cow<'static, str>, String) {
         }
         Entry::Message { run, body } => {
             return ("message".into(), message(session, *run, body.get()));
+        }
+        Entry::Output { run, name, body } if name == MIRROR => {
+            let bytes = body.get().len();
+            (MIRROR, json!({ "bytes": bytes, "runId": run }))
         }
         Entry::Output { run, name, body } => return output(*run, name, body.get()),
         Entry::ReportTooLarge { run, bytes } => {

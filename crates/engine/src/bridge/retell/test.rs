@@ -34,7 +34,11 @@ fn turn(number: u32, prompt: &str, said: &[(&str, &str)], end: Option<Outcome>) 
 }
 
 fn told(lineage: Lineage, entries: Vec<Entry>) -> (Vec<Value>, u32) {
-    let mut retelling = Retelling::of(lineage);
+    told_as(Lines::Builtin, lineage, entries)
+}
+
+fn told_as(style: Lines, lineage: Lineage, entries: Vec<Entry>) -> (Vec<Value>, u32) {
+    let mut retelling = Retelling::of(lineage, style);
     for (seq, entry) in (1..).zip(entries) {
         retelling.take(LogEntry { seq: Seq::new(seq), at: Timestamp::from_millis(1), entry });
     }
@@ -158,4 +162,46 @@ fn what_no_model_takes_is_told_otherwise() {
     assert_eq!(error.block()["content"], json!([{ "type": "text", "text": "(nothing was said)" }]));
     let entries = turn(1, "\"a\"", &[("message", "[]"), ("tool_result", "7")], DONE);
     assert_eq!(roles(&told(lineage(1), entries).0), ["user"]);
+}
+
+#[test]
+fn of_claude_code_what_it_wrote_down_is_told_and_nothing_else() {
+    let mirror =
+        |uuid: &str| format!(r#"{{"claude":"c","entries":[{{"uuid":"{uuid}"}},{{"x":"\n"}}]}}"#);
+    let said = |uuid: &str| mirror(uuid);
+    let (first, second, third) = (said("a"), said("b"), said("c"));
+    let message = r#"{"type":"assistant","message":{"role":"assistant","content":[]}}"#;
+    let entries = [
+        turn(
+            1,
+            r#"{"content":"hi","model":"m"}"#,
+            &[("transcript_mirror", &first), ("message", message)],
+            DONE,
+        ),
+        turn(2, r#"[{"type":"text","text":"more"}]"#, &[("transcript_mirror", &second)], None),
+        turn(
+            3,
+            r#""last""#,
+            &[("transcript_cut", r#"{"uuid":"b"}"#), ("transcript_mirror", &third)],
+            DONE,
+        ),
+    ];
+    let (lines, turns) = told_as(Lines::Claude, lineage(3), entries.clone().concat());
+    assert_eq!(turns, 3);
+    let prompts: Vec<&Value> =
+        lines.iter().map(|line| &line["prompt"]).filter(|p| !p.is_null()).collect();
+    assert_eq!(prompts, [&json!("hi"), &json!([{"type":"text","text":"more"}]), &json!("last")]);
+    let uuids: Vec<&str> =
+        lines.iter().filter_map(|line| line["mirror"]["uuid"].as_str()).collect();
+    assert_eq!(uuids, ["a", "b", "c"]);
+    assert!(lines.iter().all(|line| line["message"].is_null()));
+    assert_eq!(lines.iter().filter(|line| line["cut"] == "b").count(), 1);
+    assert_eq!(lines.iter().filter(|line| line["turn_end"].is_u64()).count(), 2);
+
+    // Rewound to the first turn, and nothing but prompts: there is nothing that it could go on with.
+    let (lines, turns) = told_as(Lines::Claude, lineage(1), entries.clone().concat());
+    assert_eq!(turns, 1);
+    assert!(lines.iter().all(|line| line["mirror"]["uuid"] != "b"));
+    let (_, turns) = told_as(Lines::Claude, lineage(1), turn(1, r#""hi""#, &[], None));
+    assert_eq!(turns, 0);
 }
