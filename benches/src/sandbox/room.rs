@@ -125,6 +125,7 @@ impl Room {
             cgroup,
             args: &[],
             hidden: &[],
+            claude: None,
         });
         launched.unwrap_or_else(|error| panic!("{error}: {} {:?}", error.source, error.hint))
     }
@@ -175,6 +176,7 @@ impl Started {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            claude: None,
             orphan_ttl_ms: 10_000,
         };
         assert!(matches!(self.ask(&Ask::Configure(Box::new(config))), Answer::Done));

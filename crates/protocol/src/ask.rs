@@ -67,7 +67,7 @@ pub struct Welcome {
 /// What a bridge is to run, and within which limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Config {
-    /// The adapter: `builtin`.
+    /// The adapter: `builtin` or `claude`.
     pub runtime: String,
     /// Where the agent works, as seen inside.
     pub workspace: PathBuf,
@@ -95,6 +95,18 @@ pub struct Config {
     /// Tools that it may not use in any case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disallowed_tools: Vec<String>,
+    /// Claude Code, for the adapter `claude`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claude: Option<Program>,
+}
+
+/// A program of somebody else, which an adapter runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Where it is, as seen inside.
+    pub path: PathBuf,
+    /// Which release it is.
+    pub version: String,
 }
 
 /// What an agent must not exceed. Nothing: the runtime's own bounds.

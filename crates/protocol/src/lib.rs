@@ -26,7 +26,9 @@ mod report;
 mod spool;
 mod version;
 
-pub use ask::{Answer, Ask, Config, ExecEnd, ExecRequest, ExecResult, Hello, Limits, Welcome};
+pub use ask::{
+    Answer, Ask, Config, ExecEnd, ExecRequest, ExecResult, Hello, Limits, Program, Welcome,
+};
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
 pub use report::{Ending, Event, EventError, Phase, REPLACED, REPORT, Replaced, Reported, Usage};
 pub use spool::{EXIT_NO_ROOM, HEADING_BYTES, Heading};

@@ -106,6 +106,7 @@ impl Sandboxed {
                 cgroup: bounds.as_ref().map(|bounds| &bounds.cgroup),
                 args: &[],
                 hidden: &[dir.path()],
+                claude: None,
             })
             .unwrap_or_else(|error| panic!("{error}: {} {:?}", error.source, error.hint));
         let stream = UnixStream::connect(dir.path().join("sock")).unwrap();
@@ -125,6 +126,7 @@ impl Sandboxed {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            claude: None,
             orphan_ttl_ms: 60_000,
         };
         assert!(matches!(this.ask(&Ask::Configure(Box::new(config))), Answer::Done));

@@ -214,6 +214,7 @@ impl Inner {
             mcp_servers,
             allowed_tools: agent.allowed_tools,
             disallowed_tools: agent.disallowed_tools,
+            claude: agent.claude,
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
         })
     }
@@ -291,6 +292,7 @@ impl Inner {
             spool,
             log: self.files.log(sandbox).map_err(told)?,
             limits: &resources.limits,
+            claude: &crate::runtimes::versions_in(&self.options.data),
             language: self.options.environment.get("LANG").map(String::as_str),
         };
         let note = |pid| self.write_down(sandbox, pid, resources.disk_bytes, project);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ash_core::failure::Failure;
 use ash_core::json::Json;
 use ash_core::number::Owner;
-use ash_protocol::Limits;
+use ash_protocol::{Limits, Program};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
 
@@ -22,7 +22,7 @@ use crate::host::SandboxRef;
 /// What an agent is run with.
 #[derive(Clone)]
 pub struct Agent {
-    /// The adapter: `builtin`.
+    /// The adapter: `builtin` or `claude`.
     pub runtime: String,
     /// Which model it asks.
     pub model: String,
@@ -45,6 +45,8 @@ pub struct Agent {
     pub allowed_tools: Vec<String>,
     /// Tools that it may not use.
     pub disallowed_tools: Vec<String>,
+    /// Claude Code, for the adapter `claude`.
+    pub claude: Option<Program>,
 }
 
 /// What a sandbox may use of the machine.
@@ -71,6 +73,7 @@ impl Agent {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            claude: None,
         }
     }
 }
