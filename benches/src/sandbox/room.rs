@@ -125,6 +125,7 @@ impl Room {
             cgroup,
             args: &[],
             hidden: &[],
+            claude: None,
         });
         launched.unwrap_or_else(|error| panic!("{error}: {} {:?}", error.source, error.hint))
     }

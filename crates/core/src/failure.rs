@@ -10,6 +10,8 @@ pub enum FailureCode {
     SandboxStartFailed,
     /// Every place for a sandbox is taken.
     SandboxCapacity,
+    /// The program that runs the agent is not on this server.
+    RuntimeMissing,
     /// The sandbox did not come up in time.
     SandboxStartTimeout,
     /// The sandbox ended by itself or by a signal.
@@ -42,9 +44,10 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// Every code, for documentation and its test.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::SandboxStartFailed,
         Self::SandboxCapacity,
+        Self::RuntimeMissing,
         Self::SandboxStartTimeout,
         Self::SandboxDied,
         Self::SandboxOutOfMemory,
@@ -66,6 +69,7 @@ impl FailureCode {
         match self {
             Self::SandboxStartFailed => "sandbox_start_failed",
             Self::SandboxCapacity => "sandbox_capacity",
+            Self::RuntimeMissing => "runtime_missing",
             Self::SandboxStartTimeout => "sandbox_start_timeout",
             Self::SandboxDied => "sandbox_died",
             Self::SandboxOutOfMemory => "sandbox_out_of_memory",

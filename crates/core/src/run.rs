@@ -152,6 +152,7 @@ impl Outcome {
                 FailureCode::TurnTimeout => "timeout",
                 FailureCode::SandboxStartFailed
                 | FailureCode::SandboxCapacity
+                | FailureCode::RuntimeMissing
                 | FailureCode::SandboxStartTimeout
                 | FailureCode::SandboxDied
                 | FailureCode::SandboxOutOfMemory

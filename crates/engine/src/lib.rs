@@ -37,6 +37,7 @@ mod reconcile;
 mod registry;
 mod resume;
 mod rewind;
+pub mod runtimes;
 mod shared;
 pub mod signal;
 mod tasks;

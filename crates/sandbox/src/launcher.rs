@@ -101,6 +101,7 @@ impl Launcher {
             // One that does not exist needs no cover.
             hidden: spec.hidden.iter().filter_map(|path| path.canonicalize().ok()).collect(),
             counts_ooms: oom_counter.is_some(),
+            has_claude: spec.claude.is_some(),
         };
         let descriptors = Descriptors {
             program: spec.program,
@@ -110,6 +111,7 @@ impl Launcher {
             spool: spec.spool,
             log: spec.log,
             oom_counter: oom_counter.as_ref().map(|file| file.as_fd()),
+            claude: spec.claude,
             cgroups: joined.iter().map(|file| file.as_fd()).collect(),
         };
         let (ours, theirs) = rustix::net::socketpair(

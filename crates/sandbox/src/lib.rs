@@ -22,7 +22,7 @@ mod sys;
 pub use cgroup::{Abilities, Cgroup, Cgroups, Stats, oom_kills_here};
 pub use error::{LaunchError, Step};
 pub use guard::{free_line, guard, hold_line};
-pub use helper::launch;
+pub use helper::{CLAUDE, is_shown, launch};
 pub use inside::{Check, Outside, inside_main};
 pub use launcher::{Ended, Launched, Launcher, wait};
 pub use probe::{Probe, Probed, probe};

@@ -21,7 +21,7 @@ use crate::spec::{Limits, Tier};
 /// What an order may have at most. An environment is small; a socket takes this at once.
 pub(crate) const MAX_ORDER_BYTES: usize = 64 * 1024;
 
-/// The six of the specification, the counter, and one for each hierarchy of cgroups.
+/// The seven of the specification, the counter, and one for each hierarchy of cgroups.
 const MAX_DESCRIPTORS: usize = 16;
 
 /// The specification, without its descriptors.
@@ -36,6 +36,9 @@ pub(crate) struct Order {
     pub(crate) hidden: Vec<PathBuf>,
     /// Whether the counter of those killed for want of memory comes along.
     pub(crate) counts_ooms: bool,
+    /// Whether the directory of Claude Code comes along. A server from before that says nothing of it.
+    #[serde(default)]
+    pub(crate) has_claude: bool,
 }
 
 /// What the cgroup bounds already, so that the processes' own limits need not.
@@ -56,6 +59,8 @@ pub(crate) struct Descriptors<Fd> {
     pub(crate) log: Fd,
     /// Counts who was killed for want of memory.
     pub(crate) oom_counter: Option<Fd>,
+    /// Programs that all share.
+    pub(crate) claude: Option<Fd>,
     /// `cgroup.procs` of each cgroup that is to be joined, open for writing.
     pub(crate) cgroups: Vec<Fd>,
 }
@@ -90,10 +95,11 @@ pub(crate) fn send_order(
         let what = "environment and arguments of the sandbox are too long";
         return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, what));
     }
-    let Descriptors { program, workspace, home, control, spool, log, oom_counter, cgroups } =
-        descriptors;
+    let Descriptors { program, workspace, home, control, spool, log, .. } = descriptors;
+    let Descriptors { oom_counter, claude, cgroups, .. } = descriptors;
     let mut all = vec![*program, *workspace, *home, *control, *spool, *log];
     all.extend(oom_counter);
+    all.extend(claude);
     all.extend(cgroups);
     send(socket, &json, &all)
 }
@@ -111,9 +117,10 @@ pub(crate) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<(Order, Descri
     let (program, workspace, home) = (next()?, next()?, next()?);
     let (control, spool, log) = (next()?, next()?, next()?);
     let oom_counter = if order.counts_ooms { Some(next()?) } else { None };
+    let claude = if order.has_claude { Some(next()?) } else { None };
     let cgroups = received.collect();
     let descriptors =
-        Descriptors { program, workspace, home, control, spool, log, oom_counter, cgroups };
+        Descriptors { program, workspace, home, control, spool, log, oom_counter, claude, cgroups };
     Ok((order, descriptors))
 }
 

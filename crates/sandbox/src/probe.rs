@@ -146,6 +146,7 @@ fn run(
         cgroup: cgroup.as_ref(),
         args: &["probe", &outside],
         hidden: probe.hidden,
+        claude: None,
     });
     let ended = match &started {
         Ok(launched) => wait_for(launched),

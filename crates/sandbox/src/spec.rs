@@ -90,6 +90,9 @@ pub struct Spec<'a> {
     /// Files and directories of the server: its data, its configuration. If one lies in what sandboxes
     /// share, such as `/opt`, it is covered.
     pub hidden: &'a [&'a Path],
+    /// The directory that is [`CLAUDE`](crate::CLAUDE) inside, read-only: the versions of Claude Code that
+    /// all sandboxes share. What is put there later is seen by those that run already.
+    pub claude: Option<BorrowedFd<'a>>,
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ash_core::failure::{Failure, FailureCode};
 use ash_core::json::Json;
 pub(crate) use ash_engine::agent::Definition;
-use ash_engine::agent::{Library, Runtime, Source};
+use ash_engine::agent::{Library, Source};
 use ash_engine::bridge::{self, Describe, Resources, SandboxLimits};
 use ash_protocol::Limits;
 use ash_store::{Agent, SessionRecord, Store};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api;
+use crate::runtime::RuntimeChoice;
 use crate::secret::Sealer;
 use crate::sessions::{HIDDEN, Options};
 
@@ -86,8 +87,13 @@ pub(crate) fn prompt_of(library: &Library, definition: &Definition) -> String {
 }
 
 /// An agent as the wire has it.
-pub(crate) fn view(agent: &Agent, library: &Library) -> Result<api::Agent, serde_json::Error> {
+pub(crate) fn view(
+    agent: &Agent,
+    library: &Library,
+    choice: &RuntimeChoice,
+) -> Result<api::Agent, serde_json::Error> {
     let definition = definition_of(agent)?;
+    let runtime = choice.of_new(&definition);
     let Stored { names, .. } = serde_json::from_str(agent.settings.get())?;
     Ok(api::Agent {
         id: agent.id.to_string().parse().expect("every id of ours is a UUID"),
@@ -99,7 +105,8 @@ pub(crate) fn view(agent: &Agent, library: &Library) -> Result<api::Agent, serde
             Source::Files => library.directory(&definition).display().to_string(),
         },
         env: names.into_iter().map(|name| (name, HIDDEN.to_owned())).collect(),
-        runtime: runtime_of(&definition).to_owned(),
+        runtime: runtime.as_str().to_owned(),
+        problem: choice.problem(runtime).map(|why| why.to_string()),
         model: definition.manifest.model.clone(),
         files: definition.files,
         bytes: definition.bytes,
@@ -108,32 +115,12 @@ pub(crate) fn view(agent: &Agent, library: &Library) -> Result<api::Agent, serde
     })
 }
 
-/// What runs an agent that does not say.
-fn runtime_of(definition: &Definition) -> &'static str {
-    match definition.manifest.runtime {
-        Some(Runtime::Claude) => "claude",
-        Some(Runtime::Acp) => "acp",
-        Some(Runtime::Legacy) => "legacy",
-        Some(Runtime::Builtin) | None => "builtin",
-    }
-}
-
-/// Why an agent cannot be run here, if it cannot.
-pub(crate) fn cannot_run(definition: &Definition) -> Option<String> {
-    let runtime = runtime_of(definition);
-    (runtime != "builtin").then(|| {
-        format!(
-            "this release runs agents of the runtime builtin only, not {runtime}: leave `runtime` out \
-             of ash.toml, or set it to builtin"
-        )
-    })
-}
-
 /// Says what a session's agent is run with.
 pub(crate) struct Descriptions {
     store: Arc<dyn Store>,
     library: Library,
     sealer: Sealer,
+    choice: RuntimeChoice,
     /// Memory of a sandbox whose agent does not say, in megabytes.
     memory_mb: NonZeroU32,
 }
@@ -146,8 +133,13 @@ const DISK_MB: u32 = 4096;
 
 impl Descriptions {
     /// Over what is stored of agents and sessions.
-    pub(crate) fn new(store: Arc<dyn Store>, library: Library, sealer: Sealer) -> Self {
-        Self { store, library, sealer, memory_mb: DEFAULT_MEMORY_MB }
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        library: Library,
+        sealer: Sealer,
+        choice: RuntimeChoice,
+    ) -> Self {
+        Self { store, library, sealer, choice, memory_mb: DEFAULT_MEMORY_MB }
     }
 
     /// With so much memory for sandboxes whose agents do not say.
@@ -189,14 +181,12 @@ impl Describe for Descriptions {
             .await
             .map_err(|error| unreadable(&error))?;
         let definition = definition_of(&agent).map_err(|error| unreadable(&error))?;
-        let runtime = runtime_of(&definition);
-        if let Some(why) = cannot_run(&definition) {
-            return Err(failed(why));
-        }
         let settings = AgentSettings::open(&agent.settings, &self.sealer)
             .map_err(|error| unreadable(&error))?;
         let options = Options::open(&record.settings.config, &self.sealer)
             .map_err(|error| failed(error.to_string()))?;
+        let runtime = RuntimeChoice::of_session(options.runtime, &definition);
+        let claude = self.choice.program(runtime).await.map_err(Failure::from)?;
         let mut env = settings.env;
         env.extend(options.secrets.extra_env.clone());
         let mcp_servers = match &options.secrets.mcp_servers {
@@ -212,7 +202,7 @@ impl Describe for Descriptions {
             )));
         }
         Ok(bridge::Agent {
-            runtime: runtime.to_owned(),
+            runtime: runtime.as_str().to_owned(),
             model: model.unwrap_or_else(|| DEFAULT_MODEL.to_owned()),
             env,
             limits: Limits::default(),
@@ -225,6 +215,7 @@ impl Describe for Descriptions {
             disallowed_tools: options.disallowed_tools.unwrap_or_default(),
             permission_mode: None,
             permission_timeout_ms: None,
+            claude,
         })
     }
 
@@ -238,7 +229,7 @@ impl Describe for Descriptions {
             let agents = self.store.agents(&tenant.id).await.map_err(|error| unreadable(&error))?;
             // One that cannot be read cannot be run either.
             for definition in agents.iter().filter_map(|agent| definition_of(agent).ok()) {
-                if cannot_run(&definition).is_none() {
+                if self.choice.problem(self.choice.of_new(&definition)).is_none() {
                     let limits = self.resources(&definition).limits;
                     wanted.push((limits, prewarm_of(&definition)));
                 }

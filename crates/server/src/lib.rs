@@ -14,6 +14,8 @@ pub mod egress;
 pub mod http;
 pub mod model;
 pub mod reference;
+mod runtime;
+pub mod runtimes;
 pub mod secret;
 pub mod serve;
 mod sessions;

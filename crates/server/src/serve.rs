@@ -19,6 +19,7 @@ use ash_engine::agent::Library;
 use ash_engine::bridge::{
     BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id,
 };
+use ash_engine::runtimes::{RuntimeOptions, Runtimes, View};
 use ash_engine::{Bundles, Engine, IdSource, Options, SandboxHost as _, SteadyClock};
 use ash_store::Store;
 use ash_store::sqlite::SqliteStore;
@@ -32,6 +33,7 @@ use crate::config::{Config, MinIsolation};
 use crate::credentials::SessionCredentials;
 use crate::egress::{ModelKey, ModelProxy, Upstream};
 use crate::http::{self, App, AppParts, Bounds, Metrics, Origins};
+use crate::runtime::RuntimeChoice;
 use crate::secret::{ApiSecret, InitialKey, Sealer, initial_key};
 use crate::{beside, cloud, discovery};
 
@@ -111,11 +113,13 @@ impl Server {
         };
         let keys = SessionCredentials::new(Arc::clone(&store), sealer.clone(), Arc::clone(&clock));
         let proxy = ModelProxy::new(upstream).context("could not make the model's proxy")?;
-        let describe = Descriptions::new(Arc::clone(&store), library.clone(), sealer.clone())
-            .with_memory(config.sandbox_memory_mb);
         let bridge = beside::bridge().context("could not find the bridge")?;
         let cloud = cloud::open(config, &environment, &data, &library).await?;
         let enclosure = enclose(config, &data, &bridge).await?;
+        let runtimes = runtimes(config, &data, &enclosure)?;
+        let (of_store, of_library) = (Arc::clone(&store), library.clone());
+        let describe = Descriptions::new(of_store, of_library, sealer.clone(), runtimes.clone())
+            .with_memory(config.sandbox_memory_mb);
         let (isolation, disk) = (isolation_of(&enclosure), disk_of(&enclosure));
         let host = BridgeHost::open(HostOptions {
             data: data.clone(),
@@ -173,6 +177,7 @@ impl Server {
             isolation,
             disk,
             heartbeat: bounds.heartbeat,
+            runtimes,
             metrics: metrics.clone(),
         });
         let stop = CancellationToken::new();
@@ -415,6 +420,18 @@ async fn enclose(config: &Config, data: &Path, bridge: &Path) -> anyhow::Result<
         );
     }
     Ok(Enclosure::Sandbox(Arc::new(sandboxing)))
+}
+
+/// The programs that agents are run by.
+fn runtimes(config: &Config, data: &Path, enclosure: &Enclosure) -> anyhow::Result<RuntimeChoice> {
+    let view = match enclosure {
+        Enclosure::Nothing => View::Machine,
+        Enclosure::Sandbox(_) => View::Sandboxes,
+    };
+    let (path, version) = (config.claude_path.clone(), config.claude_version.clone());
+    let opened = Runtimes::open(RuntimeOptions { data: data.to_owned(), view, path, version });
+    let runtimes = opened.context("could not make the directory of runtimes")?;
+    Ok(RuntimeChoice::new(runtimes, config.default_runtime))
 }
 
 fn isolation_of(enclosure: &Enclosure) -> &'static str {

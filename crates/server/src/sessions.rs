@@ -14,6 +14,7 @@ use ash_core::resume::{Conversation, Receipt};
 use ash_core::session::{Sandbox, State, Status};
 use ash_core::snapshot::Snapshot;
 use ash_engine::CloudFailure;
+use ash_engine::agent::Runtime;
 use ash_store::StoredSession;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -33,6 +34,9 @@ pub(crate) const HIDDEN: &str = "***";
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Options {
+    /// What runs it, since it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) runtime: Option<Runtime>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credential_id: Option<CredentialId>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,8 +125,13 @@ pub(crate) enum OptionsError {
 }
 
 impl Options {
-    pub(crate) fn of(body: &api::CreateSession, credential: Option<CredentialId>) -> Self {
+    pub(crate) fn of(
+        body: &api::CreateSession,
+        runtime: Runtime,
+        credential: Option<CredentialId>,
+    ) -> Self {
         Self {
+            runtime: Some(runtime),
             credential_id: credential,
             system_prompt: body.system_prompt.clone(),
             permission_mode: body.permission_mode,

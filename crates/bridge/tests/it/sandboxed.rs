@@ -106,6 +106,7 @@ impl Sandboxed {
                 cgroup: bounds.as_ref().map(|bounds| &bounds.cgroup),
                 args: &[],
                 hidden: &[dir.path()],
+                claude: None,
             })
             .unwrap_or_else(|error| panic!("{error}: {} {:?}", error.source, error.hint));
         let stream = UnixStream::connect(dir.path().join("sock")).unwrap();

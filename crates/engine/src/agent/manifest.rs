@@ -88,6 +88,18 @@ pub enum Runtime {
     Legacy,
 }
 
+impl Runtime {
+    /// Its name in `ash.toml`, and what a bridge knows it by.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Builtin => "builtin",
+            Self::Acp => "acp",
+            Self::Legacy => "legacy",
+        }
+    }
+}
+
 /// Who is asked before a tool is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -68,6 +68,8 @@ pub(super) struct Opening<'a> {
     pub(super) spool: File,
     pub(super) log: File,
     pub(super) limits: &'a Limits,
+    /// Where the versions of Claude Code are, if there are any.
+    pub(super) claude: &'a Path,
     /// Of the environment of the server, what may be known inside.
     pub(super) language: Option<&'a str>,
 }
@@ -199,6 +201,10 @@ impl Sandboxing {
         };
         let program = File::open(opening.bridge).map_err(named(opening.bridge))?;
         let (workspace, home) = (directory(opening.workspace)?, directory(opening.home)?);
+        let claude = match opening.claude.try_exists() {
+            Ok(true) => Some(directory(opening.claude)?),
+            Ok(false) | Err(_) => None,
+        };
         let mut environment = vec![("PATH", PATH), ("HOME", HOME)];
         environment.extend(opening.language.map(|language| ("LANG", language)));
         let hidden: Vec<&Path> = self.hidden.iter().map(PathBuf::as_path).collect();
@@ -215,6 +221,7 @@ impl Sandboxing {
             cgroup,
             args: &[],
             hidden: &hidden,
+            claude: claude.as_ref().map(|claude| claude.as_fd()),
         };
         self.launcher.start_noted(&spec, note).map_err(|error| with_causes(&error))
     }

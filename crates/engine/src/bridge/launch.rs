@@ -215,7 +215,7 @@ impl Inner {
             permission_mode: agent.permission_mode,
             permission_timeout_ms: agent.permission_timeout_ms,
             session: Some(session.to_string()),
-            claude: None,
+            claude: agent.claude,
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
         })
     }
@@ -293,6 +293,7 @@ impl Inner {
             spool,
             log: self.files.log(sandbox).map_err(told)?,
             limits: &resources.limits,
+            claude: &crate::runtimes::versions_in(&self.options.data),
             language: self.options.environment.get("LANG").map(String::as_str),
         };
         let note = |pid| self.write_down(sandbox, pid, resources.disk_bytes, project);

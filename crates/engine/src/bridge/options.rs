@@ -11,7 +11,7 @@ use std::time::Duration;
 use ash_core::failure::Failure;
 use ash_core::json::Json;
 use ash_core::number::Owner;
-use ash_protocol::Limits;
+use ash_protocol::{Limits, Program};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
 
@@ -22,7 +22,7 @@ use crate::host::SandboxRef;
 /// What an agent is run with.
 #[derive(Clone)]
 pub struct Agent {
-    /// The adapter: `builtin`.
+    /// The adapter: `builtin` or `claude`.
     pub runtime: String,
     /// Which model it asks.
     pub model: String,
@@ -49,6 +49,8 @@ pub struct Agent {
     pub permission_mode: Option<String>,
     /// After how long a question of it that nobody answers is answered with no.
     pub permission_timeout_ms: Option<u64>,
+    /// Claude Code, for the adapter `claude`.
+    pub claude: Option<Program>,
 }
 
 /// What a sandbox may use of the machine.
@@ -77,6 +79,7 @@ impl Agent {
             disallowed_tools: Vec::new(),
             permission_mode: None,
             permission_timeout_ms: None,
+            claude: None,
         }
     }
 }

@@ -45,6 +45,7 @@ fn serve(dir: &Path, limits: &str, args: &[&str]) -> io::Result<ExitCode> {
     let null = File::open("/dev/null")?;
     let append = |name| OpenOptions::new().create(true).append(true).open(dir.join(name));
     let (output, log) = (append("output")?, append("log")?);
+    let claude = File::open(dir.join("claude")).ok();
     let launched = Launcher::new(helper, Tier::Rootless).start(&Spec {
         uid: None,
         program: program.as_fd(),
@@ -58,6 +59,7 @@ fn serve(dir: &Path, limits: &str, args: &[&str]) -> io::Result<ExitCode> {
         cgroup: None,
         args,
         hidden: &[],
+        claude: claude.as_ref().map(|claude| claude.as_fd()),
     });
     let launched = match launched {
         Ok(launched) => launched,

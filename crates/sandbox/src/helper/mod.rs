@@ -42,12 +42,16 @@ use crate::order::{self, Descriptors, Order, Said};
 use crate::sys::{self, Forked};
 
 pub(crate) use self::root::HOSTNAME;
+pub use self::root::is_shown;
 
 /// Where the program stands inside.
 pub(crate) const PROGRAM: &str = "/run/ash/bridge";
 
 /// Where it is counted, inside, who was killed for want of memory.
 pub(crate) const OOM_COUNTER: &str = "/run/ash/oom";
+
+/// Where the versions of Claude Code stand inside, if the server has any.
+pub const CLAUDE: &str = "/run/ash/claude";
 
 /// A step that could not be done.
 #[derive(Debug)]
@@ -102,13 +106,13 @@ pub fn launch() -> ExitCode {
 /// Returns in the helper when pid 1 was started, and in pid 1 only if it fails.
 fn prepare(socket: &OwnedFd) -> Result<(), Failure> {
     let (order, descriptors) = order::receive_order(socket.as_fd()).at(Step::Order)?;
-    let Descriptors { program, workspace, home, control, spool, log, oom_counter, cgroups } =
-        descriptors;
+    let Descriptors { program, workspace, home, control, spool, log, .. } = descriptors;
+    let Descriptors { oom_counter, claude, cgroups, .. } = descriptors;
     lock::offer_to_oom_killer()?;
     for cgroup in cgroups {
         File::from(cgroup).write_all(b"0").at(Step::Cgroup)?;
     }
-    let given = root::Given { program, workspace, home, oom_counter };
+    let given = root::Given { program, workspace, home, oom_counter, claude };
     let trees = user::enter(&order, &given)?;
     drop(given);
     match sys::fork_beside().at(Step::Fork)? {

@@ -108,6 +108,7 @@ pub(super) struct Given {
     pub(super) workspace: OwnedFd,
     pub(super) home: OwnedFd,
     pub(super) oom_counter: Option<OwnedFd>,
+    pub(super) claude: Option<OwnedFd>,
 }
 
 /// The same as mounts that are attached nowhere yet.
@@ -116,6 +117,7 @@ pub(super) struct Trees {
     workspace: OwnedFd,
     home: OwnedFd,
     oom_counter: Option<OwnedFd>,
+    claude: Option<OwnedFd>,
 }
 
 impl Given {
@@ -155,10 +157,14 @@ impl Given {
             // Where that cannot be, a command that ran out of memory looks as if it was killed. That
             // is no reason to have no sandbox.
             oom_counter: self.oom_counter.as_ref().and_then(|counter| clone(counter).ok()),
+            claude: self.claude.as_ref().map(&clone).transpose()?,
         };
         sys::restrict_mount(trees.program.as_fd(), READ_ONLY_TREE, Reach::One)?;
         sys::restrict_mount(trees.workspace.as_fd(), HARMLESS, Reach::One)?;
         sys::restrict_mount(trees.home.as_fd(), HARMLESS, Reach::One)?;
+        if let Some(claude) = &trees.claude {
+            sys::restrict_mount(claude.as_fd(), READ_ONLY_TREE, Reach::One)?;
+        }
         if let Some(counter) = &trees.oom_counter {
             let attributes = READ_ONLY_TREE | MountAttrFlags::MOUNT_ATTR_NOEXEC;
             sys::restrict_mount(counter.as_fd(), attributes, Reach::One)?;
@@ -290,16 +296,26 @@ fn places(order: &Order, trees: &Trees) -> io::Result<()> {
         File::create("run/ash/oom")?;
         attach(counter, "run/ash/oom")?;
     }
+    if let Some(claude) = &trees.claude {
+        directory("run/ash/claude")?;
+        attach(claude, "run/ash/claude")?;
+    }
     attach(&memory(order.limits.tmp_bytes, "1777", MountAttrFlags::empty())?, "tmp")
+}
+
+/// Whether a sandbox sees a file of the machine at the same place, given where it really is: without a link.
+pub fn is_shown(path: &Path) -> bool {
+    path.strip_prefix("/").is_ok_and(|relative| {
+        SYSTEM.iter().chain(&SYSTEM_OR_LINK).any(|tree| relative.starts_with(tree))
+    })
 }
 
 /// Covers what is the server's own, where it lies in a tree that is shown.
 fn hide(order: &Order) -> Result<(), Failure> {
     for path in &order.hidden {
         let Ok(relative) = path.strip_prefix("/") else { continue };
-        let shown = SYSTEM.iter().chain(&SYSTEM_OR_LINK).any(|tree| relative.starts_with(tree));
         let name = relative.to_string_lossy();
-        if shown {
+        if is_shown(path) {
             cover(&name).at_object(Step::System, &name)?;
         }
     }

@@ -167,6 +167,28 @@ fn what_is_the_servers_own_is_covered_where_it_lies_among_shared_trees() {
     assert!(own.path().join("key").exists());
 }
 
+#[test]
+fn what_all_sandboxes_share_can_be_run_and_not_changed() {
+    for tier in tiers() {
+        let room = Room::new(tier);
+        let shared = room.dir.path().join("claude");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+        chown(&shared, Some(room.uid), Some(room.uid)).unwrap();
+        let program = shared.join("program");
+        fs::copy("/usr/bin/id", &program).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
+        let script = "/run/ash/claude/program -u; touch /run/ash/claude/more; \
+                      echo x >> /run/ash/claude/program; rm /run/ash/claude/program; \
+                      grep ' /run/ash/claude ' /proc/mounts | tr ',' '\n' | grep -c -x -E 'nosuid|nodev'";
+        let outcome = room.run(&["shell", script]);
+        assert_eq!(outcome.output, "1000\n2\n", "tier {}: {outcome:?}", tier.as_str());
+        let refusals = outcome.log.matches("Read-only file system").count();
+        assert_eq!(refusals, 3, "tier {}: {outcome:?}", tier.as_str());
+        assert_eq!(fs::read_dir(&shared).unwrap().count(), 1);
+    }
+}
+
 fn start_hiding(room: &Room, hidden: &Path, args: &[&str]) -> Ended {
     let file = |path: &Path| File::open(path).unwrap();
     let output = File::create(room.dir.path().join("output")).unwrap();
@@ -185,6 +207,7 @@ fn start_hiding(room: &Room, hidden: &Path, args: &[&str]) -> Ended {
             cgroup: None,
             args,
             hidden: &[hidden],
+            claude: None,
         })
         .unwrap();
     end_of(&launched)
@@ -227,6 +250,7 @@ fn a_program_that_cannot_be_executed_is_an_error_with_a_hint() {
             cgroup: None,
             args: &[],
             hidden: &[],
+            claude: None,
         })
         .unwrap_err();
     assert_eq!(error.step, Step::Exec, "{error}");
@@ -257,6 +281,7 @@ fn a_helper_that_is_not_there_is_an_error_that_names_it() {
             cgroup: None,
             args: &[],
             hidden: &[],
+            claude: None,
         })
         .unwrap_err();
     assert_eq!(error.step, Step::Helper);

@@ -136,6 +136,7 @@ impl Room {
         };
         let null = File::open("/dev/null").unwrap();
         let program = File::open(helper()).unwrap();
+        let claude = File::open(self.dir.path().join("claude")).ok();
         Launcher::new(helper(), self.tier).start(&Spec {
             uid: Some(self.uid),
             program: program.as_fd(),
@@ -149,6 +150,7 @@ impl Room {
             cgroup,
             args,
             hidden: &[],
+            claude: claude.as_ref().map(|claude| claude.as_fd()),
         })
     }
 

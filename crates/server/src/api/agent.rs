@@ -86,6 +86,9 @@ pub struct Agent {
     pub env: BTreeMap<String, String>,
     /// What runs it.
     pub runtime: String,
+    /// Why none of its sessions can be started now, if none can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// The model it runs on, if it says so.
     #[schema(required)]
     pub model: Option<String>,

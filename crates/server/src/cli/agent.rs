@@ -90,6 +90,7 @@ async fn info(ctx: &Context, name: &str) -> anyhow::Result<Exit> {
         ("version", agent.version.to_string()),
         ("id", agent.id.to_string()),
         ("runtime", agent.runtime),
+        ("problem", agent.problem.unwrap_or_default()),
         ("model", agent.model.unwrap_or_default()),
         ("path", agent.path),
         ("files", format!("{}, {}", format::count(agent.files), format::bytes(agent.bytes))),

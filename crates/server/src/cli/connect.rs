@@ -35,8 +35,8 @@ pub(super) struct Connection {
 impl Connection {
     /// Refuses what a command that talks to no server has no use for.
     pub(super) fn is_not_for(&self, command: &str) -> Result<(), Mistake> {
-        // With `serve`, `config` and `doctor` it is a setting.
-        let takes_data_dir = matches!(command, "serve" | "config" | "doctor");
+        // With `serve`, `config` and `doctor` it is a setting, and `agent-runtime` works in it.
+        let takes_data_dir = matches!(command, "serve" | "config" | "doctor" | "agent-runtime");
         let useless = match (&self.server, &self.data_dir) {
             (Some(_), _) => "--server",
             (None, Some(_)) if !takes_data_dir => "--data-dir",
@@ -74,6 +74,32 @@ struct Settings {
     api_key: Option<String>,
 }
 
+/// The data directory of the server on this machine: the one that was said, that of the server that runs on
+/// the port that this one would have, or the one that a server would begin with.
+pub(super) fn data_dir(
+    connection: &Connection,
+    env: &BTreeMap<String, String>,
+) -> Result<PathBuf, Mistake> {
+    let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
+    if let Some(said) = connection.data_dir.as_ref().or_else(|| set("ASH_DATA_DIR")) {
+        return Ok(said.into());
+    }
+    let url = format!("http://localhost:{}", own_port(env)?);
+    let url = Url::parse(&url).expect("it is one");
+    let running = announced(set("HOME").map(Path::new), &url);
+    Ok(running.unwrap_or_else(|| DEFAULT_DATA_DIR.into()))
+}
+
+/// The port of the server that this machine would have.
+fn own_port(env: &BTreeMap<String, String>) -> Result<u16, Mistake> {
+    match env.get("ASH_PORT").filter(|value| !value.is_empty()) {
+        Some(port) => port.parse().map_err(|_| {
+            Mistake::Usage(format!("ASH_PORT is `{port}`, which is not the number of a port"))
+        }),
+        None => Ok(DEFAULT_PORT),
+    }
+}
+
 /// Finds the server and the key. A key of this machine is never sent to another one, the key of
 /// the settings only to the server of the settings, and the key of a data directory only to the
 /// server whose it is.
@@ -87,12 +113,7 @@ pub(super) fn find(
         Some(home) => settings(&home.join(".ash/config.json"))?,
         None => Settings::default(),
     };
-    let own_port = match set("ASH_PORT") {
-        Some(port) => port.parse::<u16>().map_err(|_| {
-            Mistake::Usage(format!("ASH_PORT is `{port}`, which is not the number of a port"))
-        })?,
-        None => DEFAULT_PORT,
-    };
+    let own_port = own_port(env)?;
     let named = connection
         .server
         .clone()
@@ -312,6 +333,21 @@ mod test {
         let other = find("two", 4100).unwrap_err().to_string();
         assert!(other.contains("has its data in ") && other.contains("/one, not in "), "{other}");
         assert!(find("two", 4300).is_ok(), "nobody says whose port it is");
+    }
+
+    #[test]
+    fn the_data_directory_is_that_of_the_server_that_runs_unless_it_is_said() {
+        let said = Connection { server: None, data_dir: Some("said".to_owned()) };
+        let find = |machine: &Machine| data_dir(&Connection::default(), &machine.env).unwrap();
+        let machine = Machine::new();
+        assert_eq!(find(&machine), Path::new("data"));
+        let machine = machine.running(4100, "one").running(4200, "two");
+        assert_eq!(find(&machine), machine.dir.path().join("one"));
+        let machine = machine.set("ASH_PORT", "4200");
+        assert_eq!(find(&machine), machine.dir.path().join("two"));
+        let machine = machine.set("ASH_DATA_DIR", "set");
+        assert_eq!(find(&machine), Path::new("set"));
+        assert_eq!(data_dir(&said, &machine.env).unwrap(), Path::new("said"));
     }
 
     #[test]

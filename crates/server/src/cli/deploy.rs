@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::connect::Context;
 use super::exit::{Exit, Mistake};
 use super::live::Live;
-use super::output::{Screen, print};
+use super::output::{Screen, note, print};
 use super::{Hint, files, format, parse};
 use crate::api::{AgentBody, DeployAgent};
 
@@ -44,6 +44,9 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     }
     let (files, bytes) = (format::things(agent.files, "file"), format::bytes(agent.bytes));
     print(&format!("deployed {} version {}: {files}, {bytes}\n", agent.name, agent.version))?;
+    if let Some(problem) = &agent.problem {
+        note(&format!("warning: its sessions cannot be started: {problem}"));
+    }
     Ok(Exit::Ok)
 }
 

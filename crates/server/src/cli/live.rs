@@ -40,6 +40,11 @@ impl Live {
         }
     }
 
+    /// The same goes on, and has come further.
+    pub(super) fn go_on(&mut self, label: &str) {
+        label.clone_into(&mut self.label);
+    }
+
     /// Moves on.
     pub(super) fn tick(&mut self) {
         let waited = self.since.elapsed();

@@ -6,6 +6,7 @@
 //! exec` ends with the code of its command. See `docs/cli.md`.
 
 mod agent;
+mod agent_runtime;
 mod ask;
 mod chat;
 mod completions;
@@ -66,6 +67,7 @@ enum Command {
     Upgrade(upgrade::Args),
     Deploy(deploy::Args),
     Agent(agent::Args),
+    AgentRuntime(agent_runtime::Args),
     Session(session::Args),
     Chat(chat::Args),
     Key(key::Args),
@@ -148,6 +150,10 @@ fn dispatch(
         }
         Command::Health(_) => {
             with_server(connection, env, json, async |ctx| health::run(&ctx).await)
+        }
+        Command::AgentRuntime(args) => {
+            connection.is_not_for("agent-runtime")?;
+            agent_runtime::run(args, connection, env, json)
         }
         Command::Serve(args) => {
             connection.is_not_for("serve")?;

@@ -20,13 +20,15 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ash_engine::runtimes::Version;
 use serde::Serialize;
 
 pub use self::error::{ConfigError, Origin};
 pub use self::flags::ServeFlags;
 pub use self::page::settings_table;
 pub use self::value::{
-    BucketUrl, DatabaseUrl, HttpUrl, Key, MinIsolation, PermissionMode, REDACTED, Secret,
+    BucketUrl, DatabaseUrl, DefaultRuntime, HttpUrl, Key, MinIsolation, PermissionMode, REDACTED,
+    Secret,
 };
 
 use self::file::File;
@@ -106,6 +108,15 @@ settings! {
     bridge_entry: Option<PathBuf> = "ASH_BRIDGE_ENTRY" default "", Later("the runtime `legacy`");
     /// What agents may do without asking, unless their session says otherwise
     permission_mode: PermissionMode = "ASH_PERMISSION_MODE" default "bypassPermissions", Later("the runtime `claude`");
+
+    /// What runs agents that do not say: `claude` or `builtin`; by itself `claude` once that is installed
+    default_runtime: Option<DefaultRuntime> = "ASH_DEFAULT_RUNTIME" default "", Now;
+    /// A program of Claude Code that goes before all installed ones; sandboxes have to see it
+    claude_path: Option<PathBuf> = "ASH_CLAUDE_PATH" default "", Now;
+    /// Which installed version of Claude Code is used; by itself the newest
+    claude_version: Option<Version> = "ASH_CLAUDE_VERSION" default "", Now;
+    /// Where `ash agent-runtime install` asks for packages; by itself where npm would
+    npm_registry: Option<HttpUrl> = "ASH_NPM_REGISTRY" default "", Now;
 
     /// Where sessions are copied to, as `s3://bucket/prefix`, `gs://bucket/prefix` or `file:///path`
     snapshot_url: Option<BucketUrl> = "ASH_SNAPSHOT_URL" default "", Now;

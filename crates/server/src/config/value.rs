@@ -8,6 +8,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ash_engine::runtimes::Version;
+
 /// The longest time that a setting may name, a hundred years: sums with the clock stay in range.
 const MAX_MILLIS: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
 
@@ -152,6 +154,47 @@ impl MinIsolation {
             Self::Full => "full",
             Self::Rootless => "rootless",
         }
+    }
+}
+
+/// What runs agents that do not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultRuntime {
+    /// Claude Code.
+    Claude,
+    /// Our own loop.
+    Builtin,
+}
+
+impl Value for DefaultRuntime {
+    const EXPECTED: &'static str = "one of claude, builtin";
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "claude" => Some(Self::Claude),
+            "builtin" => Some(Self::Builtin),
+            _ => None,
+        }
+    }
+
+    fn show(&self) -> Option<String> {
+        let name = match self {
+            Self::Claude => "claude",
+            Self::Builtin => "builtin",
+        };
+        Some(name.to_owned())
+    }
+}
+
+impl Value for Version {
+    const EXPECTED: &'static str = "a version such as 2.1.325";
+
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn show(&self) -> Option<String> {
+        Some(self.to_string())
     }
 }
 

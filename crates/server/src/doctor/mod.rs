@@ -7,6 +7,7 @@ mod disk;
 mod isolation;
 mod kernel;
 mod port;
+mod runtime;
 #[cfg(test)]
 mod test;
 
@@ -134,6 +135,7 @@ pub fn examine(config: &Config, machine: &Machine) -> Vec<Check> {
     }
     checks.push(port::check(config.host, config.port));
     checks.push(model(config));
+    checks.push(runtime::check(config, &data));
     checks.push(kernel::descriptors(machine.descriptors));
     checks.push(kernel::processes(&machine.proc));
     checks.push(clock(machine.now));

@@ -369,7 +369,9 @@ fn settings_of(app: &App, agent: &Agent) -> Result<AgentSettings, ApiError> {
 }
 
 fn shown(app: &App, agent: &Agent) -> Result<AgentBody, ApiError> {
-    view(agent, app.library()).map(|agent| AgentBody { agent }).map_err(ApiError::internal)
+    view(agent, app.library(), &app.parts().runtimes)
+        .map(|agent| AgentBody { agent })
+        .map_err(ApiError::internal)
 }
 
 fn version_view(

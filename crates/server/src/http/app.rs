@@ -22,6 +22,7 @@ use super::code::Code;
 use super::error::ApiError;
 use super::sse::LargeFrames;
 use crate::agents::definition_of;
+use crate::runtime::RuntimeChoice;
 use crate::secret::{ApiSecret, Sealer};
 use crate::sessions::{InCloud, Options, session_view};
 
@@ -51,6 +52,8 @@ pub struct AppParts {
     pub disk: String,
     /// How long an event stream is silent at the most.
     pub heartbeat: Duration,
+    /// What runs sessions.
+    pub runtimes: RuntimeChoice,
     /// What is counted.
     pub metrics: Metrics,
 }

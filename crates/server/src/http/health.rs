@@ -1,5 +1,6 @@
 //! Whether the server is there, and whether it takes work.
 
+use ash_engine::agent::Runtime;
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,6 +11,7 @@ use super::app::App;
 use super::code::Code;
 use super::error::ApiError;
 use super::openapi::Unready;
+use crate::runtime::RuntimeChoice;
 
 /// How the server is.
 #[derive(Debug, Serialize, ToSchema)]
@@ -33,10 +35,44 @@ pub(super) struct Health {
     active_sandboxes: u64,
     /// The sandboxes by what they do.
     pool: Pool,
+    /// What can run agents here, the one first that runs those that do not say.
+    runtimes: Vec<RuntimeHealth>,
     /// Names this process.
     coordinator_id: String,
     /// How many other machines run sandboxes for this one.
     remote_runners: u64,
+}
+
+/// Something that can run agents.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct RuntimeHealth {
+    /// What agents call it: `builtin` or `claude`.
+    name: &'static str,
+    /// Which release it is, as far as that is known.
+    version: Option<String>,
+    /// Who put it there: `server`, `installed`, `setting` or `system`.
+    source: &'static str,
+    /// Whether it is what it should be; null: nobody has looked since it changed.
+    verified: Option<bool>,
+}
+
+fn runtimes(choice: &RuntimeChoice) -> Vec<RuntimeHealth> {
+    let mut all = vec![RuntimeHealth {
+        name: Runtime::Builtin.as_str(),
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        source: "server",
+        verified: Some(true),
+    }];
+    all.extend(choice.claude().map(|claude| RuntimeHealth {
+        name: Runtime::Claude.as_str(),
+        version: claude.version.map(|version| version.to_string()),
+        source: claude.source.as_str(),
+        verified: claude.is_fit,
+    }));
+    let first = choice.default().as_str();
+    all.sort_by_key(|runtime| runtime.name != first);
+    all
 }
 
 /// The sandboxes by what they do.
@@ -101,6 +137,7 @@ pub(super) async fn health(State(app): State<App>) -> Result<JsonAnswer<Health>,
             resume_cold_hits: counts.cold,
             pre_warm_hits: counts.prewarmed,
         },
+        runtimes: runtimes(&app.parts().runtimes),
         coordinator_id: app.parts().metrics.coordinator().to_owned(),
         remote_runners: 0,
     }))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ash_core::failure::Failure;
+use ash_core::failure::{Failure, FailureCode};
 use ash_core::id::{AgentName, SessionId};
 use ash_core::refusal::Refusal;
 use ash_core::session::{IfRunning, State as Standing, Status};
@@ -23,8 +23,9 @@ use super::error::{ApiError, SOON, start_failed};
 use super::extract::{JsonBody, MaybeJson, PathId, Query, length, range};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
-use crate::agents::{cannot_run, definition_of};
+use crate::agents::definition_of;
 use crate::api::{self, CreateSession, SessionBody, Sessions, UpdateConfig};
+use crate::runtime::CannotRun;
 use crate::sessions::{Options, receipt_view};
 
 /// How many sessions a list shows unless told otherwise, and at the most.
@@ -68,12 +69,11 @@ pub(super) async fn create(
     }
     let deployed = app.store().agent(&caller.tenant, &agent).await;
     let deployed = deployed.map_err(|error| no_agent(error.into()))?;
-    if let Some(why) = cannot_run(&definition_of(&deployed).map_err(ApiError::internal)?) {
-        let status = StatusCode::UNPROCESSABLE_ENTITY;
-        return Err(ApiError::new(status, Code::RUNTIME_UNAVAILABLE, why));
-    }
+    let runtimes = &app.parts().runtimes;
+    let runtime = runtimes.of_new(&definition_of(&deployed).map_err(ApiError::internal)?);
+    runtimes.program(runtime).await.map_err(cannot_run)?;
     let credential = app.credential(&caller.tenant, body.credential_id.as_deref()).await?;
-    let options = Options::of(&body, credential);
+    let options = Options::of(&body, runtime, credential);
     let settings = Settings {
         title: body.title,
         model: body.model,
@@ -107,6 +107,17 @@ async fn made(
         return Err(could_not_create(failure));
     }
     Ok((StatusCode::CREATED, shown(app, &settled).await?))
+}
+
+/// No session is made of an agent that nothing here can run.
+fn cannot_run(why: CannotRun) -> ApiError {
+    let message = why.to_string();
+    match why {
+        CannotRun::Unavailable(_) => {
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, Code::RUNTIME_UNAVAILABLE, message)
+        }
+        CannotRun::Missing(_) => start_failed(FailureCode::RuntimeMissing, &message),
+    }
 }
 
 fn could_not_create(failure: &Failure) -> ApiError {
@@ -290,6 +301,7 @@ pub(super) async fn pause(
     responses(
         (status = 200, description = "The session, and what came back", body = api::Resumed),
         (status = 410, description = "The session has ended", body = api::Problem),
+        (status = 422, description = "The program that runs its agent is not on this server", body = api::Problem),
         Always, Invalid, Missing, Conflict, TooLarge,
     ),
 )]
