@@ -28,8 +28,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::agents::Descriptions;
-use crate::config::{Config, MinIsolation};
+use crate::agents::{Asks, Descriptions};
+use crate::config::{Config, MinIsolation, PermissionMode};
 use crate::credentials::SessionCredentials;
 use crate::egress::{ModelKey, ModelProxy, Upstream};
 use crate::http::{self, App, AppParts, Bounds, Metrics, Origins};
@@ -119,7 +119,8 @@ impl Server {
         let runtimes = runtimes(config, &data, &enclosure)?;
         let (of_store, of_library) = (Arc::clone(&store), library.clone());
         let describe = Descriptions::new(of_store, of_library, sealer.clone(), runtimes.clone())
-            .with_memory(config.sandbox_memory_mb);
+            .with_memory(config.sandbox_memory_mb)
+            .with_questions(asks(config));
         let (isolation, disk) = (isolation_of(&enclosure), disk_of(&enclosure));
         let host = BridgeHost::open(HostOptions {
             data: data.clone(),
@@ -384,6 +385,16 @@ async fn let_in(
 async fn keep_up(metrics: Metrics, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
         metrics.upkeep();
+    }
+}
+
+/// What agents ask about whose sessions do not say.
+fn asks(config: &Config) -> Asks {
+    let timeout = config.permission_timeout_ms.as_millis();
+    Asks {
+        mode: config.permission_mode.map(PermissionMode::of_session),
+        unconfined: config.dangerously_no_sandbox,
+        timeout_ms: Some(u64::try_from(timeout).unwrap_or(u64::MAX)),
     }
 }
 

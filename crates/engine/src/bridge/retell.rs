@@ -186,6 +186,9 @@ impl Retelling {
             | Entry::ThinkingDelta { .. }
             | Entry::Message { .. }
             | Entry::Output { .. }
+            | Entry::PermissionRequest { .. }
+            | Entry::PermissionDecided { .. }
+            | Entry::PermissionAnswered { .. }
             | Entry::ReportTooLarge { .. }
             | Entry::RunError { .. }
             | Entry::ReportsLost { .. } => {}

@@ -106,8 +106,10 @@ settings! {
     sandbox_uid_count: NonZeroU32 = "ASH_SANDBOX_UID_COUNT" default "65536", Now;
     /// A program that speaks the original's bridge protocol, for the runtime `legacy`
     bridge_entry: Option<PathBuf> = "ASH_BRIDGE_ENTRY" default "", Later("the runtime `legacy`");
-    /// What agents may do without asking, unless their session says otherwise
-    permission_mode: PermissionMode = "ASH_PERMISSION_MODE" default "bypassPermissions", Later("the runtime `claude`");
+    /// What agents may do without asking, unless they or their session say otherwise; by default everything in a sandbox, and nothing that changes something without one
+    permission_mode: Option<PermissionMode> = "ASH_PERMISSION_MODE" default "", Now;
+    /// After how long a permission question that nobody answers is answered with no
+    permission_timeout_ms: Duration = "ASH_PERMISSION_TIMEOUT_MS" default "600000", Now;
 
     /// What runs agents that do not say: `claude` or `builtin`; by itself `claude` once that is installed
     default_runtime: Option<DefaultRuntime> = "ASH_DEFAULT_RUNTIME" default "", Now;
