@@ -303,7 +303,7 @@ impl Claude {
             ));
         }
         let setup = Setup::of(&self.settings, &prompt.options);
-        let mut is_second = false;
+        let (mut is_second, mut is_started_again) = (false, false);
         loop {
             let ready = interrupt.run_until_cancelled(self.make_ready(&setup)).await;
             match ready {
@@ -314,13 +314,20 @@ impl Claude {
                     return (Ending::Failed { message: trouble.to_string() }, usage);
                 }
             }
-            let mut turn = Turn::after(self.total_usd);
-            let said = prompt_message(&run, &prompt, remark.as_deref(), is_second);
+            // The first one is there already, with what was cut off.
+            let given = if is_second { new_id().unwrap_or_default() } else { run.clone() };
+            let said = prompt_message(&given, &prompt, remark.as_deref());
+            let mut turn = Turn::after(self.total_usd, given);
             let ended = self.listen(&mut turn, &said, &run, reports, interrupt).await;
             self.total_usd = turn.total_usd().or(self.total_usd);
             usage = sum(usage, turn.usage);
             let ending = match ended {
                 Ok(ending) => ending,
+                // It had ended already, and nobody had noticed.
+                Err(_) if !turn.has_begun() && !is_started_again => {
+                    is_started_again = true;
+                    continue;
+                }
                 Err(message) => return (Ending::Failed { message }, usage),
             };
             let poisoned = turn.result.as_ref().is_some_and(turn::Outcome::is_poisoned);
@@ -351,22 +358,18 @@ impl Claude {
 }
 
 /// What the program is told. Its number is the run's, so that it can be found again in the transcript.
-fn prompt_message(run: &str, prompt: &Prompt, remark: Option<&str>, is_second: bool) -> Value {
+fn prompt_message(given: &str, prompt: &Prompt, remark: Option<&str>) -> Value {
     let content = match remark {
         Some(remark) => prompt.after(remark),
         None => serde_json::from_str(prompt.content.get()).unwrap_or_default(),
     };
-    let mut message = json!({
+    json!({
         "type": "user",
         "message": { "role": "user", "content": content },
         "parent_tool_use_id": null,
         "session_id": "",
-    });
-    // The first time it is there already, with what was cut off.
-    if !is_second {
-        message["uuid"] = run.into();
-    }
-    message
+        "uuid": given,
+    })
 }
 
 fn name_of(ending: &Ending) -> &'static str {

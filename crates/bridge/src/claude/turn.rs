@@ -1,7 +1,9 @@
 //! What the program says in one run, and what that means. No I/O: lines in, events and wishes out.
 //!
-//! A run is over when the program is at rest, not when it first says `result`: what it left to others goes on, and
-//! makes it speak again. A version that does not tell when it is at rest is believed its `result`.
+//! A run is over when the program is done with the message that it was given and at rest, not when it first says
+//! `result`: it has things to say of its own accord, also before it begins, and what it left to others goes on and
+//! makes it speak again. A version that does not tell when it is at rest, or with what it is done, is believed its
+//! `result`.
 
 use std::collections::VecDeque;
 
@@ -41,6 +43,12 @@ pub(super) enum Wish {
 /// One run, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
+    /// The number of the message that it was given.
+    given: String,
+    /// Whether it is done with that.
+    is_done: bool,
+    /// Whether it tells with what it is done.
+    tells_lifecycle: bool,
     round: u32,
     /// Whether any text of this round was reported.
     has_spoken: bool,
@@ -71,6 +79,10 @@ pub(super) struct Outcome {
     api_error_status: Option<u16>,
     usage: Tokens,
     total_cost_usd: f64,
+    /// What it is the end of.
+    user_message_uuids: Option<Vec<String>>,
+    /// What made it speak, if it was not a message.
+    origin: Option<serde::de::IgnoredAny>,
     model_usage_since_last_result: Option<std::collections::BTreeMap<String, OfModel>>,
 }
 
@@ -95,9 +107,9 @@ struct OfModel {
 }
 
 impl Turn {
-    /// A run that comes after everything has cost that much.
-    pub(super) fn after(total_usd: Option<f64>) -> Self {
-        Self { total_usd, ..Self::default() }
+    /// A run that comes after everything has cost that much, of a message with that number.
+    pub(super) fn after(total_usd: Option<f64>, given: String) -> Self {
+        Self { total_usd, given, ..Self::default() }
     }
 
     /// What everything has cost now.
@@ -112,12 +124,17 @@ impl Turn {
 
     /// Whether the program is done with what it was given.
     pub(super) fn is_over(&self) -> bool {
-        if self.tells_state { self.is_at_rest && self.has_begun } else { self.result.is_some() }
+        self.is_done && (self.is_at_rest || !self.tells_state)
     }
 
     /// Whether what it said last was written down by it.
     pub(super) fn is_mirrored(&self) -> bool {
         self.last_said.as_ref().is_none_or(|said| self.mirrored.contains(said))
+    }
+
+    /// Whether it has begun to work on what it was given.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     /// How often the model was asked.
@@ -158,9 +175,12 @@ impl Turn {
                 let message = "Claude Code could not write its transcript: the disk is full";
                 vec![Wish::Notice(message.to_owned())]
             }
+            ("command_lifecycle", _) => {
+                self.lifecycle(&raw);
+                Vec::new()
+            }
             // Said by the log in words of its own, or of no use to anybody else.
-            ("command_lifecycle" | "control_response" | "keep_alive", _)
-            | ("system", Some("status")) => Vec::new(),
+            ("control_response" | "keep_alive", _) | ("system", Some("status")) => Vec::new(),
             (kind, Some(subtype)) => passed_on(&format!("{kind}_{subtype}"), raw),
             (kind, None) => passed_on(kind, raw),
         }
@@ -174,7 +194,20 @@ impl Turn {
         let Ok(State { state }) = serde_json::from_str(raw.get()) else { return };
         self.tells_state = true;
         self.is_at_rest = state == "idle";
-        self.has_begun |= state != "idle";
+    }
+
+    fn lifecycle(&mut self, raw: &RawValue) {
+        #[derive(Deserialize)]
+        struct Lifecycle {
+            command_uuid: String,
+            state: String,
+        }
+        let Ok(Lifecycle { command_uuid, state }) = serde_json::from_str(raw.get()) else { return };
+        self.tells_lifecycle = true;
+        if command_uuid == self.given {
+            self.has_begun = true;
+            self.is_done |= !matches!(state.as_str(), "queued" | "started");
+        }
     }
 
     fn stream(&mut self, raw: &RawValue, is_main: bool) -> Vec<Wish> {
@@ -194,6 +227,11 @@ impl Turn {
                 self.has_spoken = false;
                 vec![self.phase(Phase::StreamingLlm)]
             }
+            // What was said so far stays said, also where the answer was cut: it goes on from there.
+            (Some("message_stop"), _) => {
+                self.has_spoken = false;
+                Vec::new()
+            }
             (Some("content_block_delta"), Some("text_delta")) => {
                 self.has_spoken = true;
                 vec![Wish::Report(Event::TextDelta(text("text")))]
@@ -207,7 +245,6 @@ impl Turn {
     }
 
     fn assistant(&mut self, raw: Box<RawValue>, uuid: Option<String>, is_main: bool) -> Vec<Wish> {
-        self.has_begun = true;
         let mut wishes = Vec::new();
         let mut phase = None;
         for block in blocks(&raw) {
@@ -235,6 +272,10 @@ impl Turn {
     fn result(&mut self, raw: Box<RawValue>) -> Vec<Wish> {
         let outcome: Outcome = serde_json::from_str(raw.get()).unwrap_or_default();
         self.has_begun = true;
+        self.is_done |= match &outcome.user_message_uuids {
+            Some(given) => given.contains(&self.given),
+            None => outcome.origin.is_none() && !self.tells_lifecycle,
+        };
         self.book(&outcome);
         let text = outcome.result.clone().unwrap_or_default();
         let turns = outcome.num_turns;
@@ -325,9 +366,10 @@ impl Outcome {
     /// Whether the model's provider refused the conversation because of calls that have no answer.
     pub(super) fn is_poisoned(&self) -> bool {
         let said = self.complaint();
-        self.is_error
-            && self.api_error_status == Some(400)
-            && (said.contains("tool_use") || said.contains("tool_result"))
+        // The program has words of its own for it.
+        let signs = ["tool_use", "tool_result", "tool use concurrency"];
+        let is_about_calls = signs.iter().any(|sign| said.contains(sign));
+        self.is_error && self.api_error_status == Some(400) && is_about_calls
     }
 }
 

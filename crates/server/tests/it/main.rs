@@ -6,6 +6,7 @@
 mod agent;
 mod api;
 mod branches;
+mod claude;
 mod claude_program;
 mod cli;
 mod client;

@@ -22,7 +22,7 @@ use ash_engine::{
     Accepted, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost,
     SendPrompt, SystemClock,
 };
-use ash_protocol::Limits;
+use ash_protocol::{Limits, Program};
 use ash_server::egress::{ModelKey, ModelProxy, Upstream};
 use ash_server::model::{self, Model, Recorded};
 use ash_store::sqlite::SqliteStore;
@@ -46,6 +46,8 @@ pub(crate) struct World {
     pub(crate) resources: Resources,
     /// How many sandboxes are kept ready.
     pub(crate) prewarm: u32,
+    /// What runs the agent, if it is not our own loop; from the next engine on.
+    pub(crate) claude: Option<Program>,
     pub(crate) enclosure: Enclosure,
     /// Which boot of the machine it is said to be.
     boot: u32,
@@ -90,7 +92,7 @@ impl World {
         gate: Option<Gate>,
     ) -> Self {
         let resources = Resources::default();
-        let agent = (limits, resources.clone(), 0);
+        let agent = (limits, resources.clone(), 0, None);
         let policy = Policy::default();
         let (engine, host) =
             gated_engine(dir, url, agent, (enclosure.clone(), 1, policy, None), gate).await;
@@ -105,6 +107,7 @@ impl World {
             limits,
             resources,
             prewarm: 0,
+            claude: None,
             enclosure,
             boot: 1,
             policy: Policy::default(),
@@ -178,7 +181,7 @@ impl World {
     pub(crate) async fn kill_engine(&mut self) {
         self.engine.abort().await;
         self.host.abandon().await;
-        let agent = (self.limits, self.resources.clone(), self.prewarm);
+        let agent = (self.limits, self.resources.clone(), self.prewarm, self.claude.clone());
         let cloud = self.cloud.as_deref();
         let around = (self.enclosure.clone(), self.boot, self.policy.clone(), cloud);
         let again = engine_with(&self.dir, &self.url, agent, around).await;
@@ -394,20 +397,23 @@ impl Turn {
     }
 }
 
+/// What an agent is told.
+type Told = (Limits, Resources, u32, Option<Program>);
+
 async fn engine_with(
     dir: &Path,
     model_url: &str,
-    (limits, resources, prewarm): (Limits, Resources, u32),
+    told: Told,
     (enclosure, boot, policy, cloud): (Enclosure, u32, Policy, Option<&str>),
 ) -> (Engine, BridgeHost) {
     let enclosed = (enclosure, boot, policy, cloud);
-    gated_engine(dir, model_url, (limits, resources, prewarm), enclosed, None).await
+    gated_engine(dir, model_url, told, enclosed, None).await
 }
 
 async fn gated_engine(
     dir: &Path,
     model_url: &str,
-    (limits, resources, prewarm): (Limits, Resources, u32),
+    (limits, resources, prewarm, claude): Told,
     (enclosure, boot, policy, cloud): (Enclosure, u32, Policy, Option<&str>),
     gate: Option<Gate>,
 ) -> (Engine, BridgeHost) {
@@ -435,7 +441,10 @@ async fn gated_engine(
         limits,
         resources,
         prewarm,
-        ..Agent::new("builtin", "scripted")
+        ..match claude {
+            Some(_) => Agent { claude, ..Agent::new("claude", "claude-sonnet-4-5") },
+            None => Agent::new("builtin", "scripted"),
+        }
     };
     let host = BridgeHost::open(HostOptions {
         data: dir.join("data"),

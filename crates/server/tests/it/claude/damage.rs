@@ -1,0 +1,123 @@
+//! A transcript that is not what it was, and files that come from elsewhere.
+
+use std::fs;
+
+use super::*;
+
+type Damage = fn(&Path);
+
+const DAMAGES: [(&str, Damage); 7] = [
+    ("missing", |file| fs::remove_file(file).unwrap()),
+    ("empty", |file| fs::write(file, "").unwrap()),
+    ("half a line at the end", |file| {
+        let length = fs::metadata(file).unwrap().len();
+        fs::File::options().write(true).open(file).unwrap().set_len(length - 20).unwrap();
+    }),
+    ("cut in the middle", |file| {
+        let length = fs::metadata(file).unwrap().len();
+        fs::File::options().write(true).open(file).unwrap().set_len(length / 2).unwrap();
+    }),
+    ("zeros at the end", |file| {
+        let mut content = fs::read(file).unwrap();
+        content.extend([0; 512]);
+        fs::write(file, content).unwrap();
+    }),
+    // The program itself forgets everything before such a line, and says nothing.
+    ("a message that is none", |file| {
+        let content = fs::read_to_string(file).unwrap();
+        fs::write(file, content.replace(r#""type":"assistant""#, r#""type":"assist"#)).unwrap();
+    }),
+    ("messages that are glued together", |file| {
+        let content = fs::read_to_string(file).unwrap();
+        fs::write(file, content.replace("}\n{\"parentUuid\"", "}{\"parentUuid\"")).unwrap();
+    }),
+];
+
+#[tokio::test]
+async fn a_damaged_transcript_is_made_anew_from_the_record() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    for (turns, (damage, harm)) in (1..).zip(DAMAGES) {
+        stop(&world, session).await;
+        harm(&transcript(&world, session));
+        assert_eq!(
+            told(&resume(&world, session).await),
+            (Native::Intact, turns, turns),
+            "{damage}"
+        );
+        let turn = remembers(&world, session, damage).await;
+        let notices = turn.outputs("notice");
+        let anew = notices.iter().any(|notice| notice.to_string().contains("made anew"));
+        assert!(anew, "{damage}: {notices:?}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn without_any_file_it_is_made_anew_from_the_log() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    world.say(session, "Work.\n/bash echo hi > a.txt\n/say done").await;
+    stop(&world, session).await;
+    fs::remove_dir_all(world.host.home(session).join(".claude")).unwrap();
+    fs::remove_dir_all(world.host.home(session).join(".ash")).unwrap();
+    let (place, aside) = (world.dir.join("data/snapshots"), world.dir.join("data/aside"));
+    fs::rename(&place, &aside).unwrap();
+    let receipt = resume(&world, session).await;
+    let _whatever_was_made_there = fs::remove_dir_all(&place);
+    fs::rename(&aside, &place).unwrap();
+    assert_eq!(told(&receipt), (Native::Rebuilt, 2, 2));
+    let turn = remembers(&world, session, "from the log").await;
+    assert!(turn.text().contains("echo hi > a.txt"), "{}", turn.text());
+    // Once more, from what was made of it.
+    stop(&world, session).await;
+    assert_eq!(told(&resume(&world, session).await), (Native::Intact, 3, 3));
+    remembers(&world, session, "from the record that was made").await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn files_that_are_gone_come_back_with_the_conversation() {
+    let Some(mut world) = start().await else { return };
+    let session = planted(&world).await;
+    stop(&world, session).await;
+    fs::remove_dir_all(world.host.workspace(session)).unwrap();
+    fs::remove_dir_all(world.host.home(session)).unwrap();
+    assert_eq!(told(&resume(&world, session).await), (Native::Intact, 1, 1));
+    remembers(&world, session, "from a snapshot").await;
+    world.captured(session).await;
+    // A power cut tears what the program never syncs.
+    world
+        .reboot(|world| {
+            let file = transcript(world, session);
+            let length = fs::metadata(&file).unwrap().len();
+            fs::File::options().write(true).open(&file).unwrap().set_len(length / 3).unwrap();
+        })
+        .await;
+    resume(&world, session).await;
+    remembers(&world, session, "after a power cut").await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_session_goes_on_in_another_data_directory() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    stop(&world, session).await;
+    world.engine.abort().await;
+    world.host.abandon().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let copied = std::process::Command::new("cp")
+        .args(["-a", "--reflink=auto"])
+        .arg(format!("{}/.", world.dir.display()))
+        .arg(elsewhere.path())
+        .status();
+    assert!(copied.unwrap().success());
+    let mut moved = World::over(elsewhere.path(), world.url()).await;
+    moved.claude = Some(found(&elsewhere.path().join("data"), &moved.enclosure).await);
+    moved.kill_engine().await;
+    assert_eq!(told(&resume(&moved, session).await), (Native::Intact, 1, 1));
+    remembers(&moved, session, "elsewhere").await;
+    moved.end().await;
+    world.end().await;
+}

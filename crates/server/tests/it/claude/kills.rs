@@ -1,0 +1,161 @@
+//! What is killed, and when.
+
+use ash_core::json::Json;
+use ash_core::run::Phase;
+use ash_core::session::IfRunning;
+
+use super::*;
+use crate::world::kill;
+
+/// What the agent does when its sandbox is killed.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    Streaming,
+    Tool,
+    Question,
+    Result,
+}
+
+#[tokio::test]
+async fn a_sandbox_can_be_killed_at_any_moment_of_a_turn() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    for moment in [Moment::Streaming, Moment::Tool, Moment::Question, Moment::Result] {
+        let (content, mode) = match moment {
+            Moment::Streaming => {
+                ("Talk.\n/say begin\n/slow 20ms\n/repeat 300 word ", "bypassPermissions")
+            }
+            Moment::Tool => (
+                "Work.\n/bash echo in > tool.txt; python3 -c 'import time; time.sleep(500)'",
+                "bypassPermissions",
+            ),
+            Moment::Question => ("Ask.\n/bash python3 -c pass\n/say done", "default"),
+            Moment::Result => ("Short.\n/say the last word", "bypassPermissions"),
+        };
+        let prompt = serde_json::json!({ "content": content, "permissionMode": mode });
+        let run = world.prompt_json(session, Json::of(&prompt).unwrap()).await.run;
+        until_logged(&world, session, |entry| match (moment, entry) {
+            (Moment::Streaming, Entry::TextDelta { run: of, delta }) => {
+                *of == run && delta.contains("word")
+            }
+            (Moment::Tool, Entry::Phase { run: of, phase: Phase::ExecutingTools, .. }) => {
+                *of == run
+            }
+            (Moment::Question, Entry::PermissionRequest { run: of, .. }) => *of == run,
+            (Moment::Result, Entry::Message { run: of, body }) => {
+                *of == run && body.get().contains("\"result\"")
+            }
+            _ => false,
+        })
+        .await;
+        world.kill_bridge(session).await;
+        let status = ended(&world, session, run).await;
+        let expected = match moment {
+            // The last word was said; whether its end was heard is a matter of luck.
+            Moment::Result => vec![RunStatus::Completed, RunStatus::Interrupted],
+            _ => vec![RunStatus::Interrupted],
+        };
+        assert!(expected.contains(&status), "{moment:?}: {status:?}");
+        let receipt = resume(&world, session).await;
+        assert_eq!(receipt.conversation.native, Native::Intact, "{moment:?}: {receipt:?}");
+        let turn = remembers(&world, session, &format!("{moment:?}")).await;
+        let sent = world.requests().last().unwrap().body.to_string();
+        let asked = content.lines().next().unwrap();
+        assert!(
+            sent.contains(asked),
+            "{moment:?}: the message that was cut is known: {}",
+            turn.text()
+        );
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_program_can_be_killed_and_comes_back_with_the_next_message() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    let [pid] = programs(&world, session)[..] else { panic!("one program") };
+    kill(pid);
+    remembers(&world, session, "killed while it did nothing").await;
+    let run = world.prompt(session, "Talk.\n/say begin\n/slow 20ms\n/repeat 300 word ").await.run;
+    until_logged(
+        &world,
+        session,
+        |entry| matches!(entry, Entry::TextDelta { run: of, .. } if *of == run),
+    )
+    .await;
+    let [pid] = programs(&world, session)[..] else { panic!("one program") };
+    kill(pid);
+    let record = world.ended(session, run).await;
+    assert_eq!(record.status, RunStatus::Failed);
+    let told = format!("{:?}", record.failure);
+    assert!(told.contains("signal 9"), "{told}");
+    remembers(&world, session, "killed in the middle of a turn").await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_server_can_be_killed_in_the_middle_of_a_turn_and_of_a_question() {
+    let Some(mut world) = start().await else { return };
+    let session = planted(&world).await;
+    let accepted = world.prompt(session, "Talk.\n/say begin\n/slow 20ms\n/repeat 100 word ").await;
+    let run = accepted.run;
+    until_logged(
+        &world,
+        session,
+        |entry| matches!(entry, Entry::TextDelta { run: of, .. } if *of == run),
+    )
+    .await;
+    world.kill_engine().await;
+    let turn = world.turn(session, accepted).await;
+    assert_eq!(turn.status, RunStatus::Completed, "{}", said(&turn));
+    // The program goes on with an answer that was cut, and keeps what it had of it.
+    assert!(turn.text().starts_with("begin"), "{}", turn.text());
+    assert!(!turn.kinds().contains(&"run_retry"), "{:?}", turn.kinds());
+
+    let prompt = serde_json::json!({ "content": "Ask.\n/bash echo yes > answer; python3 -c pass", "permissionMode": "default" });
+    let accepted = world.prompt_json(session, Json::of(&prompt).unwrap()).await;
+    let run = accepted.run;
+    until_logged(
+        &world,
+        session,
+        |entry| matches!(entry, Entry::PermissionRequest { run: of, .. } if *of == run),
+    )
+    .await;
+    world.kill_engine().await;
+    world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+    let questions = world.engine.questions(&tenant(), session).await.unwrap();
+    resume(&world, session).await;
+    let allow = ash_core::permission::Permission::Allow { input: None };
+    world.engine.answer(&tenant(), session, questions[0].open.id, allow).await.unwrap();
+    assert_eq!(world.turn(session, accepted).await.status, RunStatus::Completed);
+    assert!(world.host.workspace(session).join("answer").exists());
+    remembers(&world, session, "after two servers").await;
+    world.end().await;
+}
+
+/// Longer than anybody waits for an answer to a request.
+const LONG: Duration = Duration::from_secs(61);
+
+#[tokio::test]
+async fn it_can_be_frozen_for_a_minute_in_the_middle_of_a_word() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    let accepted = world.prompt(session, "Talk.\n/say begin\n/slow 20ms\n/repeat 300 word ").await;
+    let run = accepted.run;
+    until_logged(
+        &world,
+        session,
+        |entry| matches!(entry, Entry::TextDelta { run: of, .. } if *of == run),
+    )
+    .await;
+    world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+    // Not a wait for something: it is what is tried.
+    tokio::time::sleep(LONG).await;
+    resume(&world, session).await;
+    let turn = world.turn(session, accepted).await;
+    assert_eq!(turn.status, RunStatus::Completed, "{}", said(&turn));
+    assert!(turn.text().ends_with(&"word".repeat(300)), "{}", turn.text());
+    remembers(&world, session, "after a minute").await;
+    world.end().await;
+}
