@@ -19,6 +19,7 @@ mod pages;
 mod pool;
 mod prewarmed;
 mod routes;
+mod runtimes;
 mod secrets;
 pub(crate) mod served;
 mod slow;
