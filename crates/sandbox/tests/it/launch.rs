@@ -177,6 +177,7 @@ fn what_all_sandboxes_share_can_be_run_and_not_changed() {
         chown(&shared, Some(room.uid), Some(room.uid)).unwrap();
         let program = shared.join("program");
         fs::copy("/usr/bin/id", &program).unwrap();
+        chown(&program, Some(room.uid), Some(room.uid)).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
         let script = "/run/ash/claude/program -u; touch /run/ash/claude/more; \
                       echo x >> /run/ash/claude/program; rm /run/ash/claude/program; \

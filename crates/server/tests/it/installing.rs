@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::claude_program::claude_program;
 use crate::programs::{Put, package, program, published};
+use crate::world::until;
 
 const VERSION: &str = "2.1.400";
 
@@ -359,10 +360,10 @@ async fn one_that_is_killed_leaves_nothing_visible_and_can_be_repeated() {
     let install = ["install", "claude@2.1.400"];
     let mut first = machine.command(&install).spawn().unwrap();
     registry.shared.stalled.notified().await;
+    let is_half = || machine.left() == (vec![], vec!["package.tgz".to_owned()]);
+    until("half of it is there, and not to be seen", is_half).await;
     // A second one waits for it, and goes on when it is gone.
     let second = machine.command(&install).spawn().unwrap();
-    assert_eq!(machine.left().0, Vec::<String>::new());
-    assert_eq!(machine.left().1, ["package.tgz"]);
     registry.set(&file, Reply::Body(bytes));
     first.kill().await.unwrap();
     let output = second.wait_with_output().await.unwrap();

@@ -21,6 +21,7 @@ mod permissions;
 mod pool;
 mod prewarmed;
 mod routes;
+mod runtimes;
 mod secrets;
 pub(crate) mod served;
 mod slow;

@@ -26,7 +26,7 @@ async fn a_sandbox_can_be_killed_at_any_moment_of_a_turn() {
                 ("Talk.\n/say begin\n/slow 20ms\n/repeat 300 word ", "bypassPermissions")
             }
             Moment::Tool => (
-                "Work.\n/bash echo in > tool.txt; python3 -c 'import time; time.sleep(500)'",
+                "Work.\n/bash echo in > tool.txt; python3 -c 'import time; time.sleep(5)'",
                 "bypassPermissions",
             ),
             Moment::Question => ("Ask.\n/bash python3 -c pass\n/say done", "default"),
