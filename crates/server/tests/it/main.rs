@@ -19,6 +19,7 @@ mod exports;
 mod fake;
 mod faults;
 mod frozen;
+mod half;
 mod history;
 mod keeping;
 mod kills;
