@@ -114,7 +114,8 @@ impl Server {
         let describe = Descriptions::new(Arc::clone(&store), library.clone(), sealer.clone())
             .with_memory(config.sandbox_memory_mb);
         let bridge = beside::bridge().context("could not find the bridge")?;
-        let cloud = cloud::open(config, &environment, &data, &library).await?;
+        let (known, now) = (store.as_ref(), clock.now());
+        let cloud = cloud::open(config, &environment, &data, &library, known, now).await?;
         let enclosure = enclose(config, &data, &bridge).await?;
         let (isolation, disk) = (isolation_of(&enclosure), disk_of(&enclosure));
         let host = BridgeHost::open(HostOptions {

@@ -3,6 +3,7 @@
 mod agents;
 mod bad_requests;
 mod brought_back;
+mod buckets;
 mod budget;
 mod bundles;
 mod client;
