@@ -133,6 +133,7 @@ impl From<CloudError> for EngineError {
             CloudError::Here(error) => Self::Damaged(error),
             CloudError::Unavailable(_)
             | CloudError::Unfit(_)
+            | CloudError::NotOurs(_)
             | CloudError::NotFound(_)
             | CloudError::Damaged(_)
             | CloudError::TooNew { .. }

@@ -6,9 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ash_core::time::Timestamp;
 use ash_engine::agent::Library;
 use ash_engine::{Cloud, CloudError, CloudOptions};
 use ash_snapshot::objects::{GoogleCredentials, Limits, Options, Secret};
+use ash_store::Store;
 
 use crate::config::Config;
 
@@ -28,6 +30,8 @@ pub(crate) async fn open(
     environment: &BTreeMap<String, String>,
     data: &Path,
     library: &Library,
+    store: &dyn Store,
+    now: Timestamp,
 ) -> anyhow::Result<Option<Cloud>> {
     let Some(url) = &config.snapshot_url else { return Ok(None) };
     let megabits = config.cloud_mbps.map(|megabits| u64::from(megabits.get()) * 125_000);
@@ -41,16 +45,19 @@ pub(crate) async fn open(
     };
     let cloud = Cloud::open(options, data, library.clone());
     let cloud = cloud.context("the cloud of ASH_SNAPSHOT_URL cannot be used")?;
-    let tried = {
-        let cloud = cloud.clone();
-        tokio::task::spawn_blocking(move || cloud.check())
-    };
-    match tokio::time::timeout(PATIENCE, tried).await {
+    match cloud.check(store, PATIENCE, now).await {
         // It would lose what is stored: better not to begin.
-        Ok(Ok(Err(error @ CloudError::Unfit(_)))) => Err(anyhow::Error::from(error)
+        Err(error @ CloudError::Unfit(_)) => Err(anyhow::Error::from(error)
             .context("ASH_SNAPSHOT_URL names a place that cannot be used")),
+        // It is nobody's to mend but of whoever put it: sessions on this machine are served all the same.
+        Err(error @ CloudError::NotOurs(_)) => {
+            let error = &error as &dyn std::error::Error;
+            let url = cloud.url();
+            tracing::warn!(error, "nothing is copied to {url} until what is there is mended");
+            Ok(Some(cloud))
+        }
         // What is wrong was said, and is tried again.
-        Ok(_) | Err(_) => Ok(Some(cloud)),
+        Ok(()) | Err(_) => Ok(Some(cloud)),
     }
 }
 

@@ -114,7 +114,8 @@ impl Server {
         let keys = SessionCredentials::new(Arc::clone(&store), sealer.clone(), Arc::clone(&clock));
         let proxy = ModelProxy::new(upstream).context("could not make the model's proxy")?;
         let bridge = beside::bridge().context("could not find the bridge")?;
-        let cloud = cloud::open(config, &environment, &data, &library).await?;
+        let (known, now) = (store.as_ref(), clock.now());
+        let cloud = cloud::open(config, &environment, &data, &library, known, now).await?;
         let enclosure = enclose(config, &data, &bridge).await?;
         let runtimes = runtimes(config, &data, &enclosure)?;
         let (of_store, of_library) = (Arc::clone(&store), library.clone());

@@ -25,6 +25,9 @@ use crate::writer::Writer;
 /// How many chunks a thread takes at a time: they lie together, so it reads few frames for them.
 const RUN: usize = 256;
 
+/// How often a record is put that others put and take away meanwhile.
+const PUTS: usize = 4;
+
 /// What to copy, and how.
 #[derive(Clone)]
 pub struct Replicate<'a> {
@@ -97,27 +100,36 @@ impl Repository {
         Ok(Replicated { snapshot, is_new, copied_bytes, stored_bytes })
     }
 
-    /// A snapshot, if it is here.
+    /// A snapshot, if it is here. One whose record is torn is not: it is put again.
     fn if_here(&self, id: SnapshotId) -> Result<Option<Snapshot>> {
         match self.snapshot(id) {
             Ok(here) => Ok(Some(here)),
             Err(SnapshotError::Missing(_)) => Ok(None),
+            Err(SnapshotError::Damaged { .. }) if self.is_torn(id)? => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Puts the record, unless somebody has put the same meanwhile; says whether it was put now.
+    /// Puts the record, unless somebody has put the same meanwhile; says whether it was put now. One that is torn is of
+    /// no use to anybody, and gives way, now that all that it needs is here.
     fn put_same(&self, snapshot: &Snapshot) -> Result<bool> {
-        match self.put_snapshot(snapshot) {
-            Ok(()) => Ok(true),
-            Err(SnapshotError::Store { source, .. })
-                if source.kind() == io::ErrorKind::AlreadyExists =>
-            {
-                let there = self.snapshot(snapshot.id)?;
-                if there == *snapshot { Ok(false) } else { Err(another(snapshot.id)) }
+        let id = snapshot.id;
+        for _ in 0..PUTS {
+            match self.put_snapshot(snapshot) {
+                Ok(()) => return Ok(true),
+                Err(SnapshotError::Store { source, .. })
+                    if source.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
+            match self.snapshot(id) {
+                Ok(there) if there == *snapshot => return Ok(false),
+                Ok(_) => return Err(another(id)),
+                Err(SnapshotError::Missing(_)) => {}
+                Err(SnapshotError::Damaged { .. }) if self.is_torn(id)? => self.take_back(id)?,
+                Err(error) => return Err(error),
+            }
         }
+        Err(SnapshotError::Collected)
     }
 }
 

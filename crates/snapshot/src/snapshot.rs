@@ -271,11 +271,7 @@ impl Snapshot {
 
     /// Reads a record, which must be that of the snapshot with this id.
     pub fn decode(bytes: &[u8], id: SnapshotId) -> std::result::Result<Self, Malformed> {
-        let line = bytes.iter().rposition(|&byte| byte == b'\n');
-        let (record, digest) = bytes.split_at(line.ok_or(Malformed("it has no digest"))?);
-        if digest[1..] != *Id::of(record).to_string().as_bytes() {
-            return Err(Malformed("it is not what its digest is made of"));
-        }
+        let record = unsealed(bytes)?;
         let no_record = |_| Malformed("it is no record");
         let Versioned { version } = serde_json::from_slice(record).map_err(no_record)?;
         if version != VERSION {
@@ -291,6 +287,16 @@ impl Snapshot {
         read.roots.iter().try_for_each(Tree::check)?;
         Ok(read)
     }
+}
+
+/// What was put, if it is what its digest was made of.
+fn unsealed(bytes: &[u8]) -> std::result::Result<&[u8], Malformed> {
+    let line = bytes.iter().rposition(|&byte| byte == b'\n');
+    let (record, digest) = bytes.split_at(line.ok_or(Malformed("it has no digest"))?);
+    if digest[1..] != *Id::of(record).to_string().as_bytes() {
+        return Err(Malformed("it is not what its digest is made of"));
+    }
+    Ok(record)
 }
 
 fn name_of(id: SnapshotId) -> String {
@@ -322,6 +328,17 @@ impl Repository {
             Err(error) => return Err(SnapshotError::store("read", name)(error)),
         };
         Snapshot::decode(&record, id).map_err(SnapshotError::damaged(name))
+    }
+
+    /// Whether the record of a snapshot is there and is not what its digest was made of. What a later version has put is
+    /// not torn.
+    pub(crate) fn is_torn(&self, id: SnapshotId) -> Result<bool> {
+        let name = name_of(id);
+        match self.objects().get(&name, MAX_RECORD) {
+            Ok(record) => Ok(unsealed(&record).is_err()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(SnapshotError::store("read", name)(error)),
+        }
     }
 
     /// All snapshots, the latest first, each read when it is asked for. One that is forgotten meanwhile is left

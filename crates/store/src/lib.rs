@@ -42,7 +42,7 @@ pub use model::{
     Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
     Inherited, KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place,
     Places, Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, Settings,
-    StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
 };
 
 /// The result of every operation.
@@ -252,9 +252,11 @@ pub trait Store: Send + Sync + 'static {
     async fn cloud_heads(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, CloudHead>>;
     /// Notes what of a session is in the cloud now.
     async fn put_cloud_head(&self, session: SessionId, head: &CloudHead) -> Result<()>;
-    /// Begins to use a cloud, as `writer` unless another name was given before. If it is not the one that was used
+    /// Which cloud was used last.
+    async fn used_cloud(&self) -> Result<Option<UsedCloud>>;
+    /// Begins to use a cloud that was found at `url`, as `writer` unless another name was given before. If it is not the one that was used
     /// last, nothing counts as being there any more: neither snapshots nor heads.
-    async fn use_cloud(&self, bucket: &str, writer: &str) -> Result<CloudUse>;
+    async fn use_cloud(&self, bucket: &str, url: &str, writer: &str) -> Result<CloudUse>;
     /// Sessions of any tenant with snapshots that are not in the cloud, or with snapshots and no head there, by id,
     /// after `after`.
     async fn lagging_sessions(

@@ -15,7 +15,7 @@ use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use crate::place::{CloudHead, CloudUse, Place, Places};
+pub use crate::place::{CloudHead, CloudUse, Place, Places, UsedCloud};
 use crate::{MAX_ENTRY_BYTES, StoreError};
 
 /// Whom rows belong to.

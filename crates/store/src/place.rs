@@ -38,6 +38,18 @@ pub struct CloudHead {
     pub settings: String,
     /// The digest of all that it says beside the log.
     pub record: String,
+    /// Where it says that the session stood; nothing, if that was before it was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+}
+
+/// A cloud that was used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedCloud {
+    /// What tells it from every other.
+    pub bucket: String,
+    /// Where it was found, if that was noted.
+    pub url: Option<String>,
 }
 
 /// How a cloud is used.

@@ -45,7 +45,11 @@ impl Archive {
         let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
         match shelf.repository.snapshot(theirs(id)) {
             Ok(_) => Ok(true),
-            Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => Ok(false),
+            Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => {
+                // In a bucket that is away nothing is found either.
+                remote.is_here().map_err(ArchiveError::Cloud)?;
+                Ok(false)
+            }
             Err(error) => Err(ArchiveError::Cloud(error.into())),
         }
     }
@@ -96,6 +100,8 @@ impl Archive {
                 Ok(())
             }
             Err(error @ (SnapshotError::Missing(_) | SnapshotError::Damaged { .. })) => {
+                // In a bucket that is away nothing is found either.
+                remote.is_here().map_err(ArchiveError::Cloud)?;
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
                     lost = &lost as &dyn std::error::Error,
@@ -138,7 +144,11 @@ impl Archive {
             Err(error) => {
                 let error = CloudError::from(error);
                 let is_lost = matches!(error, CloudError::NotFound(_) | CloudError::Damaged(_));
-                Err(if is_lost { ArchiveError::Nowhere(error) } else { ArchiveError::Cloud(error) })
+                if !is_lost {
+                    return Err(ArchiveError::Cloud(error));
+                }
+                remote.is_here().map_err(ArchiveError::Cloud)?;
+                Err(ArchiveError::Nowhere(error))
             }
         }
     }

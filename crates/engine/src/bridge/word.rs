@@ -82,6 +82,10 @@ pub(super) fn not_prepared(error: ArchiveError) -> Failure {
             FailureCode::CloudUnavailable,
             "the cloud, where its files are, does not answer",
         ),
+        ArchiveError::Cloud(CloudError::NotOurs(_)) => Failure::new(
+            FailureCode::CloudUnavailable,
+            "the cloud, where its files are, cannot be used: the server's log says why",
+        ),
         ArchiveError::NoCloud => Failure::new(
             FailureCode::CloudUnavailable,
             "its files are in the cloud, and this server has none: ASH_SNAPSHOT_URL is not set",

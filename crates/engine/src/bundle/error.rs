@@ -62,7 +62,7 @@ impl BundleError {
             CloudError::Elsewhere => Self::damaged("its parts do not belong together"),
             CloudError::TooNew { version, .. } => Self::TooNew(version),
             // It was checked against its digest: whoever wrote it wrote it so.
-            CloudError::Unfit(what) => Self::Damaged(what),
+            CloudError::Unfit(what) | CloudError::NotOurs(what) => Self::Damaged(what),
             CloudError::Store(error) => Self::Store(error),
             CloudError::Unavailable(what) => Self::here(what),
             CloudError::Here(cause) => match cause.downcast::<SnapshotError>() {
@@ -97,6 +97,7 @@ impl BundleError {
             CloudError::TooLarge(_) => Self::TooLarge(MAX_LOG),
             CloudError::Unavailable(_)
             | CloudError::Unfit(_)
+            | CloudError::NotOurs(_)
             | CloudError::NotFound(_)
             | CloudError::Damaged(_)
             | CloudError::TooNew { .. }

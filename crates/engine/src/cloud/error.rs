@@ -18,6 +18,9 @@ pub enum CloudError {
     /// What is there cannot be relied on, whoever answers.
     #[error("the cloud cannot be used: {0}")]
     Unfit(String),
+    /// What is at its place was put by somebody else or is damaged: it is left as it is.
+    #[error("the cloud cannot be used: {0}")]
+    NotOurs(String),
     /// There is no such thing.
     #[error("there is no {0} in the cloud")]
     NotFound(String),
@@ -53,6 +56,7 @@ impl CloudError {
             Self::Unavailable(_) => true,
             Self::Store(error) => error.is_transient(),
             Self::Unfit(_)
+            | Self::NotOurs(_)
             | Self::NotFound(_)
             | Self::Damaged(_)
             | Self::TooNew { .. }
@@ -87,7 +91,7 @@ impl From<SnapshotError> for CloudError {
                 Self::Unfit(source.to_string())
             }
             SnapshotError::Store { source, .. } => Self::Unavailable(format!("{error}: {source}")),
-            SnapshotError::Format(_) => Self::Unfit(error.to_string()),
+            SnapshotError::Format(_) => Self::NotOurs(error.to_string()),
             SnapshotError::Collected | SnapshotError::Cancelled => {
                 Self::Unavailable(error.to_string())
             }

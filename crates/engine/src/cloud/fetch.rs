@@ -75,6 +75,7 @@ impl Cloud {
                 heads.names.push(listed.name);
             }
         }
+        self.0.remote.is_here()?;
         let mut sessions: Vec<(SessionId, Heads)> = sessions.into_iter().collect();
         sessions.sort_by_key(|(session, heads)| Reverse((heads.put_at, *session)));
         let mut found = Vec::new();

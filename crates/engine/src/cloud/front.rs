@@ -90,6 +90,16 @@ impl Cloud {
     ) -> Result<Collected, CloudError> {
         let millis = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp::from_millis(now.as_millis().saturating_sub(millis));
-        self.0.remote.shelf(tenant)?.sweep(&Sweep { tenant, now, before, go_on })
+        // One that is not here either is for another server, or nobody can mend it.
+        let mend = |id| match self.0.archive.bring_up(tenant, id) {
+            Ok(()) => tracing::warn!(
+                "the record of snapshot {id} was lost in the cloud, and is put again"
+            ),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, "the record of snapshot {id} is lost in the cloud");
+            }
+        };
+        self.0.remote.shelf(tenant)?.sweep(&Sweep { tenant, now, before, go_on, mend: &mend })
     }
 }

@@ -46,6 +46,9 @@ impl Engine {
             let look = move || {
                 let shelf = cloud.0.remote.shelf(&tenant)?;
                 let is_known = !shelf.heads(session)?.is_empty();
+                if !is_known {
+                    cloud.0.remote.is_here()?;
+                }
                 is_known.then_some(shelf).ok_or(CloudError::NotFound(format!("session {session}")))
             };
             soon(blocking(look)).await?

@@ -3,11 +3,13 @@
 //! Whatever changes what is to be there leaves a task in the outbox, in the commit that records it. `work` takes them,
 //! latest first for each session, and brings up a set that a stranger machine can go on with (`upload`, `new_set`,
 //! `set`); `fetch` and `import` are the way back. `remove` and `sweep` remove what nobody needs any more. `place` says
-//! where what lies. Nobody waits for the cloud but who asks to, and not for long.
+//! where what lies, `which` whether it is there, and `health` whether it answers. Nobody waits for the cloud but who
+//! asks to, and not for long.
 
 mod error;
 mod fetch;
 mod front;
+mod health;
 mod import;
 mod log;
 mod new_set;
@@ -23,16 +25,18 @@ mod test;
 mod tidy;
 mod upload;
 mod wait;
+mod which;
 mod work;
 
 use std::fs;
 use std::io;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::time::Timestamp;
 use ash_snapshot::objects::Options;
 use ash_snapshot::{Replicate, Repository};
 use ash_store::Store;
@@ -40,6 +44,7 @@ use ash_store::Store;
 use crate::agent::Library;
 use crate::archive::{Archive, MAX_ENTRIES, theirs, threads};
 use crate::signal::Signal;
+use health::Health;
 use place::random_name;
 use wait::Failures;
 use work::{Turns, Wanted};
@@ -94,14 +99,6 @@ struct Inner {
     news: Arc<Signal<u64>>,
 }
 
-/// Whether the cloud answers, as far as is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Health {
-    Unknown,
-    Up,
-    Down,
-}
-
 impl Cloud {
     /// A cloud for the data in a directory. It is not asked yet.
     ///
@@ -137,14 +134,32 @@ impl Cloud {
         Arc::clone(&self.0.archive)
     }
 
-    /// Looks whether it can be used, and tries it out if nobody has. Blocks.
+    /// Looks whether it can be used, for so long at the most, and tries it out if nobody has. What was used before is
+    /// looked for first: nothing is made where that is not mounted.
     ///
     /// # Errors
     /// It cannot be reached, or it cannot be relied on.
-    pub fn check(&self) -> Result<(), CloudError> {
-        let checked = self.0.remote.shelf(&TenantId::default_tenant()).map(drop);
-        self.heard(checked.as_ref().err());
-        checked
+    pub async fn check(
+        &self,
+        store: &dyn Store,
+        patience: Duration,
+        now: Timestamp,
+    ) -> Result<(), CloudError> {
+        self.0.remote.remember(store.used_cloud().await?);
+        let this = self.clone();
+        let tried = blocking(move || {
+            let shelf = this.0.remote.shelf(&TenantId::default_tenant());
+            this.heard(shelf.as_ref().err(), now);
+            shelf.map(drop)
+        });
+        match tokio::time::timeout(patience, tried).await {
+            Ok(tried) => tried,
+            Err(_) => {
+                let silent = CloudError::Unavailable("it takes long to answer".to_owned());
+                self.heard(Some(&silent), now);
+                Err(silent)
+            }
+        }
     }
 
     /// What this server is called in the bucket.
@@ -160,9 +175,11 @@ impl Cloud {
 
     /// Finds out which bucket this is: in another one than before there is nothing yet.
     async fn enter(&self, store: &dyn Store) -> Result<(), CloudError> {
+        self.0.remote.remember(store.used_cloud().await?);
         let this = self.clone();
         let bucket = blocking(move || this.0.remote.bucket()).await?;
-        let used = store.use_cloud(&bucket, &self.0.writer.0).await?;
+        let used = store.use_cloud(&bucket, self.url(), &self.0.writer.0).await?;
+        self.0.remote.use_bucket(&bucket);
         if used.is_new {
             tracing::warn!(
                 "the bucket at {} was not used before by this server: everything that is here is copied to it",
@@ -184,47 +201,11 @@ impl Cloud {
         self.tell();
     }
 
-    /// Takes note of how a call went: what changes is said once.
-    fn heard(&self, failure: Option<&CloudError>) {
-        let now = match failure {
-            None => Health::Up,
-            Some(CloudError::Unavailable(_) | CloudError::Unfit(_)) => Health::Down,
-            Some(
-                CloudError::NotFound(_)
-                | CloudError::Damaged(_)
-                | CloudError::TooNew { .. }
-                | CloudError::TooLarge(_)
-                | CloudError::Elsewhere
-                | CloudError::Here(_)
-                | CloudError::Store(_),
-            ) => return,
-        };
-        let before = {
-            let mut health = self.0.health.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *health, now)
-        };
-        let url = self.url();
-        match (before, failure) {
-            (Health::Unknown | Health::Up, Some(error)) => {
-                let error = error as &dyn std::error::Error;
-                tracing::warn!(
-                    error,
-                    "the cloud at {url} cannot be used: it is tried again and again"
-                );
-            }
-            (Health::Down, None) => tracing::info!("the cloud at {url} can be used again"),
-            (Health::Unknown, None) => tracing::info!("snapshots are copied to {url}"),
-            (Health::Up, None) | (Health::Down, Some(_)) => {}
-        }
-    }
-
     /// Whether a session of that name is there, whoever has brought it. Blocks.
     pub(crate) fn knows(&self, tenant: &TenantId, session: SessionId) -> Result<bool, CloudError> {
-        Ok(!self.0.remote.shelf(tenant)?.heads(session)?.is_empty())
-    }
-
-    fn is_down(&self) -> bool {
-        *self.0.health.lock().unwrap_or_else(PoisonError::into_inner) == Health::Down
+        let is_known = !self.0.remote.shelf(tenant)?.heads(session)?.is_empty();
+        self.0.remote.is_here()?;
+        Ok(is_known)
     }
 }
 

@@ -160,8 +160,8 @@ fn put_head(shelf: &Shelf, head: &mut Head) -> Result<(), CloudError> {
     Err(CloudError::Unavailable(format!("others put heads of {}", head.session)))
 }
 
-/// Puts what an agent is, unless it is there, and says what is there then. What has its name and cannot be read stays,
-/// and it gets another. Blocks.
+/// Puts what an agent is, unless it is there, and says what is there then. What has its name and cannot be read, or
+/// whose directory cannot, stays, and it gets another. Blocks.
 fn put_agent(
     shelf: &Shelf,
     library: &Library,
@@ -201,7 +201,10 @@ enum AgentThere {
 fn agent_there(shelf: &Shelf, name: &str) -> Result<AgentThere, CloudError> {
     let read = || {
         let Some(there) = shelf.get(name, MAX_AGENT)? else { return Ok(AgentThere::Nothing) };
-        let _readable: AgentRecord = versioned(&there, name)?;
+        let readable: AgentRecord = versioned(&there, name)?;
+        if !shelf.recall(readable.snapshot)? {
+            return Ok(AgentThere::Unreadable);
+        }
         let (bytes, blake3) = (there.len() as u64, digest_of(&there));
         Ok(AgentThere::Is(Part { name: name.to_owned(), bytes, blake3, stored: None }, there))
     };

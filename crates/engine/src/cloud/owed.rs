@@ -2,7 +2,7 @@
 
 use ash_core::id::{OutboxId, SessionId, SnapshotId};
 use ash_core::json::Json;
-use ash_core::session::Session;
+use ash_core::session::{Session, Status};
 use ash_core::snapshot::Snapshot;
 use ash_store::{OutboxItem, OutboxTask, Settings};
 use serde::de::DeserializeOwned;
@@ -49,13 +49,16 @@ pub(crate) fn to_bring_up(
     as_it_is(shared, after.id(), &ids)
 }
 
-/// Whether a set of the session would be another one now: it went back, it has come to rest, something was noted
-/// while it rests, or its owner says something else about it. What goes on is in the next snapshot.
+/// Whether a set of the session would be another one now: it went back, it has started or come to rest, something was
+/// noted while it rests, or its owner says something else about it. What goes on is in the next snapshot.
 fn changes_set(before: &Session, after: &Session, told: Option<&Settings>) -> bool {
     let files = |session: &Session| session.persistence().last().map(|last| last.captured.id);
     let rests =
         after.is_at_rest() && (!before.is_at_rest() || before.last_seq() != after.last_seq());
-    files(after).is_some() && (files(before) != files(after) || rests || told.is_some())
+    // What was put meanwhile says that it starts.
+    let has_started = before.status() == Status::Starting && after.status() != Status::Starting;
+    let is_other = files(before) != files(after) || rests || has_started || told.is_some();
+    files(after).is_some() && is_other
 }
 
 /// Has a session brought up as it is, with these of its snapshots, where there is a cloud.

@@ -14,17 +14,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ash_core::id::TenantId;
-use ash_snapshot::Repository;
 use ash_snapshot::objects::{self, Listed, LocalObjects, Objects, Options, Put};
+use ash_snapshot::{Repository, SnapshotError};
 
 use super::error::CloudError;
 use super::pace::{Pace, Paced};
-
-/// What says which bucket it is.
-const BUCKET: &str = "bucket-id";
+use super::which::Expected;
 
 /// Digits that nobody else comes upon.
 pub(super) fn random_name() -> io::Result<String> {
@@ -37,8 +35,9 @@ pub(super) fn random_name() -> io::Result<String> {
 pub(crate) struct Remote {
     url: String,
     reach: Options,
-    /// The whole of it.
-    root: Box<dyn Objects>,
+    /// The whole of it, once it was asked for.
+    root: OnceLock<Box<dyn Objects>>,
+    pub(super) expected: Mutex<Expected>,
     pace: Option<Arc<Pace>>,
     open: Mutex<BTreeMap<TenantId, Arc<Shelf>>>,
 }
@@ -62,28 +61,28 @@ impl Remote {
         bytes_per_second: Option<NonZeroU64>,
     ) -> io::Result<Self> {
         let url = url.trim_end_matches('/').to_owned();
-        let root = objects::open(&url, &reach)?;
+        // A directory is not made before it is known whether one should be there.
+        let root = match objects::directory(&url) {
+            Ok(_) => OnceLock::new(),
+            Err(_) => OnceLock::from(objects::open(&url, &reach)?),
+        };
         let pace = bytes_per_second.map(|most| Arc::new(Pace::new(most.get())));
-        Ok(Self { url, reach, root, pace, open: Mutex::default() })
+        let (expected, open) = (Mutex::default(), Mutex::default());
+        Ok(Self { url, reach, root, expected, pace, open })
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// What tells this bucket from every other, whatever it is called: it is put there by whoever comes first. An
-    /// answer also says that the bucket can be read. Blocks.
-    pub(super) fn bucket(&self) -> Result<String, CloudError> {
-        for _ in 0..2 {
-            match self.root.get(BUCKET, 128) {
-                Ok(name) => return Ok(String::from_utf8_lossy(&name).trim().to_owned()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(CloudError::there(&error)),
-            }
-            let name = random_name().map_err(CloudError::here)?;
-            self.root.put(BUCKET, name.as_bytes()).map_err(|error| CloudError::there(&error))?;
+    /// The whole of the bucket. A directory is made if it is not there. Blocks.
+    pub(super) fn root(&self) -> Result<&dyn Objects, CloudError> {
+        if let Some(root) = self.root.get() {
+            return Ok(&**root);
         }
-        Err(CloudError::Unavailable(format!("{BUCKET} was put and is not there")))
+        let root = objects::open(&self.url, &self.reach);
+        let root = root.map_err(|error| CloudError::there(&error))?;
+        Ok(&**self.root.get_or_init(|| root))
     }
 
     /// A tenant's part of the bucket. What is asked of a server is tried out when it is opened first. Blocks.
@@ -91,12 +90,19 @@ impl Remote {
         if let Some(shelf) = self.opened(tenant) {
             return Ok(shelf);
         }
+        self.is_here()?;
         let place = format!("{}/tenants/{tenant}", self.url);
         let open = |place: &str| objects::open(place, &self.reach);
         let objects = open(&place).map_err(|error| CloudError::there(&error))?;
         let below = open(&format!("{place}/repository"));
         let below = self.at_pace(below.map_err(|error| CloudError::there(&error))?);
-        let repository = Repository::open(below)?;
+        let repository = match Repository::open(below) {
+            // Nobody knows what it is: it is left as it is.
+            Err(error @ SnapshotError::Format(_)) => {
+                return Err(CloudError::NotOurs(format!("{place}/repository/format: {error}")));
+            }
+            opened => opened?,
+        };
         let objects = self.at_pace(objects);
         let shelf = Arc::new(Shelf { objects, repository, _kept: None });
         let mut opened = self.open.lock().unwrap_or_else(PoisonError::into_inner);

@@ -78,7 +78,12 @@ impl Cloud {
             Err(error) => return Err(error.into()),
         }
         let this = self.clone();
-        let remove = move || this.0.remote.shelf(&removal.tenant)?.remove(&removal, this.writer());
+        let remove = move || {
+            let removed = this.0.remote.shelf(&removal.tenant)?.remove(&removal, this.writer())?;
+            // From a bucket that is away nothing was.
+            this.0.remote.is_here()?;
+            Ok(removed)
+        };
         match blocking(remove).await? {
             Removed::Yes => {
                 tracing::info!(session.id = %session, "session {session} is gone from the cloud");

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_snapshot::SnapshotError;
 use ash_store::{Places, Store, StoreError};
 
 use super::error::CloudError;
@@ -17,6 +18,17 @@ use crate::archive::{ours, theirs};
 /// How many snapshots of a session are looked for.
 const MAX_SNAPSHOTS: u32 = 10_000;
 
+impl Shelf {
+    /// Whether a snapshot is there, also if it has to be taken back from what was forgotten. One whose record cannot be
+    /// read is not. Blocks.
+    pub(super) fn recall(&self, id: SnapshotId) -> Result<bool, CloudError> {
+        match self.repository.recall(theirs(id)) {
+            Err(SnapshotError::Damaged { .. }) => Ok(false),
+            recalled => Ok(recalled?),
+        }
+    }
+}
+
 impl Cloud {
     /// Sees to it that what a head names is there, now that the head is. Blocks.
     pub(super) fn still_there(
@@ -25,14 +37,15 @@ impl Cloud {
         head: &Head,
         agent: &[u8],
     ) -> Result<(), CloudError> {
-        if !shelf.repository.recall(theirs(head.snapshot))? {
+        if !shelf.recall(head.snapshot)? {
             self.0.archive.bring_up(&head.tenant, head.snapshot)?;
         }
         if shelf.get(&head.agent.name, MAX_AGENT)?.is_none() {
             shelf.put(&head.agent.name, agent)?;
         }
         let agent: AgentRecord = versioned(agent, &head.agent.name)?;
-        if !shelf.repository.recall(theirs(agent.snapshot))? {
+        if !shelf.recall(agent.snapshot)? {
+            // The next set has another one.
             return Err(CloudError::NotFound(format!("directory of agent {}", agent.digest)));
         }
         Ok(())
@@ -54,7 +67,14 @@ impl Cloud {
         blocking(move || {
             let shelf = this.0.remote.shelf(&tenant)?;
             for id in ids {
-                let _is_there = shelf.repository.recall(theirs(id))?;
+                if shelf.recall(id)? {
+                    continue;
+                }
+                match this.0.archive.bring_up(&tenant, id) {
+                    // It is not kept any more.
+                    Ok(()) | Err(CloudError::Here(_)) => {}
+                    Err(error) => return Err(error),
+                }
             }
             Ok(())
         })
@@ -86,6 +106,10 @@ impl Cloud {
                 return Err(missing());
             }
             for id in all {
+                if !shelf.recall(id)? {
+                    // Its record is lost there, and whole here as yet.
+                    this.0.archive.bring_up(&tenant, id)?;
+                }
                 let found = shelf.repository.snapshot(theirs(id))?;
                 shelf.repository.is_present(&found)?;
             }
@@ -106,6 +130,8 @@ impl Cloud {
             let (this, tenant) = (self.clone(), tenant.clone());
             blocking(move || {
                 let there = this.0.remote.shelf(&tenant)?.repository.snapshots()?;
+                // In a bucket that is away nothing is found.
+                this.0.remote.is_here()?;
                 Ok(there.into_iter().map(ours).collect())
             })
             .await?
@@ -117,11 +143,7 @@ impl Cloud {
             }
             let recalled = {
                 let (this, tenant) = (self.clone(), tenant.clone());
-                let recall = move || {
-                    let shelf = this.0.remote.shelf(&tenant)?;
-                    Ok(shelf.repository.recall(theirs(id))?)
-                };
-                blocking(recall).await?
+                blocking(move || this.0.remote.shelf(&tenant)?.recall(id)).await?
             };
             if recalled {
                 continue;

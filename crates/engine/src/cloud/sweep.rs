@@ -43,6 +43,8 @@ pub(super) struct Sweep<'a> {
     /// What was put after this is left alone.
     pub(super) before: Timestamp,
     pub(super) go_on: &'a (dyn Fn() -> bool + Sync),
+    /// Puts a snapshot again that is needed and whose record is lost, if it is somewhere.
+    pub(super) mend: &'a dyn Fn(SnapshotId),
 }
 
 /// What the heads say is needed.
@@ -91,6 +93,11 @@ impl Shelf {
             let listed = self.list("sessions/")?;
             let Some(named) = self.named(sweep, &listed, &BTreeSet::new())? else { continue };
             self.put_back(&named)?;
+            for id in named.snapshots.iter().filter(|_| (sweep.go_on)()) {
+                if !self.recall(*id)? {
+                    (sweep.mend)(*id);
+                }
+            }
             let is_old = |listed: &&Listed| listed.put_at <= sweep.before.as_millis();
             for part in listed.iter().filter(is_old).filter(|_| (sweep.go_on)()) {
                 if !is_head(&part.name) && !named.parts.contains(&part.name) {

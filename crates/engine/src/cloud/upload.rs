@@ -54,6 +54,7 @@ impl Cloud {
             let (this, tenant) = (self.clone(), tenant.clone());
             blocking(move || {
                 let shelf = this.0.remote.shelf(&tenant)?;
+                this.0.remote.is_here()?;
                 let standing = shelf.standing(&tenant, session)?;
                 Ok((shelf, standing))
             })
@@ -217,6 +218,7 @@ fn covers(put: &CloudHead, now: &CloudHead, unfinished: Unfinished) -> bool {
         && put.settings == now.settings
         && (put.seq == now.seq || unfinished.log)
         && (put.record == now.record || unfinished.snapshots)
+        && (put.status.is_none() || put.status == now.status)
 }
 
 /// Whether everything of a session is in the cloud, as far as this store knows.
@@ -225,11 +227,16 @@ pub(super) async fn is_all_there(
     stored: &StoredSession,
 ) -> Result<bool, StoreError> {
     let session = stored.session.id();
-    let Some(last) = stored.session.persistence().last() else { return Ok(true) };
     let put = store.cloud_heads(&[session]).await?.remove(&session);
+    Ok(has_all(put.as_ref(), stored))
+}
+
+/// Whether what was put last has everything of a session.
+pub(super) fn has_all(put: Option<&CloudHead>, stored: &StoredSession) -> bool {
+    let Some(last) = stored.session.persistence().last() else { return true };
     // Older snapshots follow when they can.
     let unfinished = Unfinished { log: !stored.session.is_at_rest(), snapshots: true };
-    Ok(put.is_some_and(|put| covers(&put, &to_put(stored, last, String::new()), unfinished)))
+    put.is_some_and(|put| covers(put, &to_put(stored, last, String::new()), unfinished))
 }
 
 /// What a set of a session would be now.
@@ -242,6 +249,7 @@ fn to_put(stored: &StoredSession, last: &Snapshot, record: String) -> CloudHead 
         snapshot_seq: last.seq,
         settings: digest_of(&settings.expect("texts become JSON")),
         record,
+        status: Some(stored.session.status().as_str().to_owned()),
     }
 }
 

@@ -6,13 +6,18 @@ use std::time::Duration;
 
 use ash_core::id::{SessionId, TenantId};
 use ash_core::time::Timestamp;
+use ash_store::{CloudHead, StoredSession};
 
-use super::upload::is_all_there;
+use super::health::Trouble;
+use super::upload::{has_all, is_all_there};
 use super::{Cloud, CloudError};
 use crate::shared::Shared;
 
 /// Of how many sessions it is remembered why they are not there: the latest.
 const MAX_FAILURES: usize = 1_024;
+
+/// How long somebody waits for a cloud that is known not to answer: it may have come back just now.
+const WHILE_DOWN: Duration = Duration::from_millis(500);
 
 /// Why a session is not in the cloud as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,15 +63,40 @@ impl Failures {
 }
 
 impl Cloud {
-    /// Why a session is not in the cloud as it is, if somebody has tried.
-    pub fn failure(&self, session: SessionId) -> Option<CloudFailure> {
-        self.0.failures.of(session)
+    /// Why a session is not in the cloud as it is, if that is known: it was tried, or the cloud does not answer. `put`
+    /// is what of it is there.
+    pub fn failure(&self, stored: &StoredSession, put: Option<&CloudHead>) -> Option<CloudFailure> {
+        let own = self.0.failures.of(stored.record.id);
+        own.or_else(|| {
+            let Trouble { message, at } = self.trouble().filter(|_| !has_all(put, stored))?;
+            Some(CloudFailure { message, at, is_transient: true, number: 0 })
+        })
     }
 
     /// Waits until what a session has worked on is in the cloud, unless that takes long, or waiting does not help.
     pub(crate) async fn wait_for(&self, shared: &Shared, tenant: &TenantId, session: SessionId) {
-        let is_there = self.until_there(shared, tenant, session);
-        let _there_or_late = tokio::time::timeout(self.0.wait, is_there).await;
+        let there_or_down = async {
+            tokio::select! {
+                biased;
+                () = self.until_there(shared, tenant, session) => {}
+                () = self.until_down() => {}
+            }
+        };
+        let _there_or_late = tokio::time::timeout(self.0.wait, there_or_down).await;
+    }
+
+    /// Waits until the cloud has been down for a moment.
+    async fn until_down(&self) {
+        let mut news = self.0.news.watch();
+        loop {
+            while !self.is_down() {
+                news.changed().await;
+            }
+            tokio::time::sleep(WHILE_DOWN).await;
+            if self.is_down() {
+                return;
+            }
+        }
     }
 
     /// The same for sessions whose sandboxes were given up, all of them together, and `at_most` so long. Nobody
@@ -106,7 +136,7 @@ impl Cloud {
                     Ok(false) => {}
                     Ok(true) | Err(_) => return,
                 }
-                let failed = self.failure(session);
+                let failed = self.0.failures.of(session);
                 if failed.is_some_and(|it| !it.is_transient && it.number > earlier) {
                     return;
                 }

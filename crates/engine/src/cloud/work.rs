@@ -270,7 +270,7 @@ async fn perform(shared: &Shared, cloud: &Cloud, job: Job) -> Done {
     match job {
         Job::Enter => {
             let entered = cloud.enter(store).await;
-            cloud.heard(entered.as_ref().err());
+            cloud.heard(entered.as_ref().err(), shared.now());
             if entered.is_ok() { Done::Fine } else { Done::Later }
         }
         Job::Session(session) => {
@@ -302,7 +302,7 @@ async fn perform(shared: &Shared, cloud: &Cloud, job: Job) -> Done {
                 return put_off(shared, &task).await;
             };
             let removed = held(shared, &task, cloud.remove(store, removal)).await;
-            let removed = heard(cloud, removed).await;
+            let removed = heard(shared, cloud, removed).await;
             if let Err(error) = &removed {
                 let error = error as &dyn std::error::Error;
                 tracing::warn!(error, "what is over could not be removed from the cloud");
@@ -368,14 +368,18 @@ async fn held<T>(shared: &Shared, task: &OutboxTask, work: impl Future<Output = 
 
 /// Takes note of how something went. If the cloud seems to be away, it is asked: only what it does not answer is its
 /// own fault.
-async fn heard(cloud: &Cloud, done: Result<(), CloudError>) -> Result<(), CloudError> {
+async fn heard(
+    shared: &Shared,
+    cloud: &Cloud,
+    done: Result<(), CloudError>,
+) -> Result<(), CloudError> {
     let Err(CloudError::Unavailable(message)) = done else {
-        cloud.heard(done.as_ref().err());
+        cloud.heard(done.as_ref().err(), shared.now());
         return done;
     };
     let remote = Arc::clone(&cloud.0.remote);
     let answers = blocking(move || remote.bucket()).await;
-    cloud.heard(answers.as_ref().err());
+    cloud.heard(answers.as_ref().err(), shared.now());
     match answers {
         Ok(_) => Err(CloudError::here(message)),
         Err(error) => Err(error),
@@ -389,7 +393,7 @@ async fn settle(
     session: SessionId,
     brought: Result<(), CloudError>,
 ) -> Result<(), CloudError> {
-    let brought = heard(cloud, brought).await;
+    let brought = heard(shared, cloud, brought).await;
     cloud.0.failures.note(session, brought.as_ref().err(), shared.now());
     cloud.tell();
     let outcome = if brought.is_ok() { "done" } else { "failed" };

@@ -17,6 +17,7 @@ use ash_store::{
     KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
     Receipt, ReceiptKey, Resting, Result, RunRecord, SessionFilter, SessionRecord, Store,
     StoreError, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    UsedCloud,
 };
 use async_trait::async_trait;
 
@@ -172,7 +173,8 @@ through_the_line! {
     fn found_snapshot(session: SessionId, id: SnapshotId, place: Place) -> ();
     fn cloud_heads(sessions: &[SessionId]) -> BTreeMap<SessionId, CloudHead>;
     fn put_cloud_head(session: SessionId, head: &CloudHead) -> ();
-    fn use_cloud(bucket: &str, writer: &str) -> CloudUse;
+    fn used_cloud() -> Option<UsedCloud>;
+    fn use_cloud(bucket: &str, url: &str, writer: &str) -> CloudUse;
     fn lagging_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
     fn cloud_lag() -> u64;
     fn forget_snapshot(session: SessionId, id: SnapshotId) -> ();

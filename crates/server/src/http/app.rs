@@ -144,9 +144,10 @@ impl App {
         let view = |stored: &StoredSession| {
             let its_own = self.engine().isolation(&stored.session);
             let id = stored.record.id;
+            let put = in_cloud.get(&id);
             let in_cloud = InCloud {
-                seq: in_cloud.get(&id).map(|head| head.snapshot_seq),
-                failure: cloud.and_then(|cloud| cloud.failure(id)),
+                seq: put.map(|head| head.snapshot_seq),
+                failure: cloud.and_then(|cloud| cloud.failure(stored, put)),
             };
             session_view(stored, in_cloud, its_own.unwrap_or(self.isolation()))
         };

@@ -118,13 +118,29 @@ pub(super) async fn import(
     body: Body,
 ) -> Result<(StatusCode, JsonAnswer<SessionBody>), ApiError> {
     let _place = place()?;
-    let received = receive(&app, body).await?;
-    let idempotency = key.of(&caller.tenant, received.digest());
-    let understand = understanding(&app);
-    let imported = app.engine().import_bundle(&caller.tenant, received, &*understand, idempotency);
-    let imported = imported.await?;
+    let imported = async {
+        let received = receive(&app, body).await?;
+        let idempotency = key.of(&caller.tenant, received.digest());
+        let understand = understanding(&app);
+        let engine = app.engine();
+        Ok(engine.import_bundle(&caller.tenant, received, &*understand, idempotency).await?)
+    };
+    let imported = imported.await.inspect_err(|error| not_imported(&caller, "a bundle", error))?;
     let session = app.view(&imported).await?;
     Ok((StatusCode::CREATED, JsonAnswer(SessionBody { session })))
+}
+
+/// Says in the log that something was not imported, and why: whoever looks after the server may be another one than who
+/// asked. What is no fault of what was to be imported is said wherever it is found.
+pub(super) fn not_imported(caller: &Caller, what: &str, error: &ApiError) {
+    if error.status.is_server_error() {
+        return;
+    }
+    let cause = error.cause.as_deref().map(|cause| cause as &dyn std::error::Error);
+    tracing::warn!(
+        error = cause, error.code = error.code.as_str(), tenant.id = %caller.tenant,
+        "{what} was not imported: {}", error.message,
+    );
 }
 
 /// What sessions from elsewhere and their agents are set to, as the engine has to know it. What could not be asked

@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
-use super::bundles::understanding;
+use super::bundles::{not_imported, understanding};
 use super::error::ApiError;
 use super::extract::{PathId, Query, range};
 use super::idempotency::{IdempotencyKey, Repeatable};
@@ -66,8 +66,10 @@ pub(super) async fn import(
     // The path says it all.
     let idempotency = key.of(&caller.tenant, *blake3::hash(b"").as_bytes());
     let understand = understanding(&app);
-    let imported =
-        app.engine().import_from_cloud(&caller.tenant, id, &*understand, idempotency).await?;
+    let imported = app.engine().import_from_cloud(&caller.tenant, id, &*understand, idempotency);
+    let imported = imported.await.map_err(ApiError::from).inspect_err(|error| {
+        not_imported(&caller, &format!("session {id} of the cloud"), error);
+    })?;
     let session = app.view(&imported).await?;
     Ok((StatusCode::CREATED, JsonAnswer(SessionBody { session })))
 }

@@ -21,6 +21,7 @@ mod exports;
 mod fake;
 mod faults;
 mod frozen;
+mod half;
 mod history;
 mod installing;
 mod keeping;

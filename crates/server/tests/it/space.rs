@@ -33,7 +33,7 @@ pub(crate) fn cloud(url: &str, data: &Path) -> Cloud {
     Cloud::open(options, data, library(data)).unwrap()
 }
 
-fn library(data: &Path) -> Library {
+pub(crate) fn library(data: &Path) -> Library {
     Library::open(&data.join("agents")).unwrap()
 }
 
@@ -63,7 +63,7 @@ impl Bucket {
     }
 }
 
-fn names(place: &Path) -> Vec<String> {
+pub(crate) fn names(place: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(place).into_iter().flatten();
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
@@ -77,7 +77,8 @@ async fn served(bucket: &Bucket) -> World {
     world
 }
 
-async fn deploy(world: &World, instructions: &str) {
+/// Deploys an agent whose directory is a real one.
+pub(crate) async fn deploy(world: &World, instructions: &str) {
     let files = vec![("CLAUDE.md".to_owned(), instructions.as_bytes().to_vec()).into()];
     let definition = library(&world.dir.join("data")).capture_files(files).unwrap();
     let version = NewAgentVersion {
@@ -259,6 +260,77 @@ async fn snapshots_that_the_cloud_has_leave_this_machine_and_come_back_with_the_
     world.kill_engine().await;
     let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
     assert_eq!(back.receipt.unwrap().source, Some(Source::Cloud));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn where_room_is_short_snapshots_leave_this_machine_only_if_the_cloud_is_proven_to_have_them()
+{
+    let bucket = Bucket::new();
+    let mut world = served(&bucket).await;
+    let session = world.stopped().await;
+    let last = world.captured(session).await.captured.id;
+    world.in_cloud(session).await;
+    let places = async |world: &World| -> Vec<Places> {
+        let rows = world.engine.snapshots(&tenant(), session, 100).await.unwrap();
+        rows.iter().map(|row| row.places).collect()
+    };
+    // Nothing that they need is there, whatever is remembered.
+    let packs = bucket.place("repository/packs");
+    let elsewhere = bucket.0.path().join("elsewhere");
+    std::fs::rename(&packs, &elsewhere).unwrap();
+    world.with_policy(|policy| policy.min_free_bytes = u64::MAX).await;
+    world.engine.make_space().await.unwrap();
+    world.until_away(session).await;
+    world.engine.make_space().await.unwrap();
+    assert!(places(&world).await.iter().all(|it| it.local), "they are the last that is left");
+    std::fs::rename(&elsewhere, &packs).unwrap();
+    // A record that is torn there is put again first.
+    let record = bucket.place("repository/snapshots").join(last.to_string());
+    let whole = std::fs::read(&record).unwrap();
+    std::fs::remove_file(&record).unwrap();
+    std::fs::write(&record, &whole[..whole.len() / 2]).unwrap();
+    world.kill_engine().await;
+    let there = Places { local: false, cloud: true };
+    for _ in 0..3_000 {
+        world.engine.make_space().await.unwrap();
+        if places(&world).await.iter().all(|it| *it == there) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(places(&world).await.iter().all(|it| *it == there), "{:?}", places(&world).await);
+    assert_eq!(std::fs::read(&record).unwrap(), whole);
+    assert!(world.engine.collect(&tenant(), NOW).await.unwrap().forgotten > 0);
+    world.with_policy(|policy| policy.min_free_bytes = 0).await;
+    let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
+    assert_eq!(back.receipt.unwrap().source, Some(Source::Cloud));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_look_through_the_bucket_puts_records_again_that_are_torn_there() {
+    let bucket = Bucket::new();
+    let world = served(&bucket).await;
+    let session = world.stopped().await;
+    let rows = world.engine.snapshots(&tenant(), session, 100).await.unwrap();
+    let earlier = rows.last().unwrap().snapshot.captured.id;
+    assert_ne!(earlier, world.captured(session).await.captured.id);
+    world.in_cloud(session).await;
+    let record = bucket.place("repository/snapshots").join(earlier.to_string());
+    let whole = std::fs::read(&record).unwrap();
+    std::fs::remove_file(&record).unwrap();
+    std::fs::write(&record, &whole[..whole.len() / 2]).unwrap();
+    let day = Duration::from_secs(24 * 60 * 60);
+    for _ in 0..3_000 {
+        // The head that names it may be on its way.
+        world.engine.collect_in_cloud(&tenant(), day).await.unwrap();
+        if std::fs::read(&record).unwrap() == whole {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(std::fs::read(&record).unwrap(), whole);
     world.end().await;
 }
 

@@ -19,7 +19,7 @@ use ash_engine::bridge::{Agent, BridgeHost, Cgroup, Enclosure, HostOptions, Reso
 use ash_engine::host::SandboxRef;
 use ash_engine::testing::{Dice, FlakyStore, Gate, GatedHost, StoreFaults};
 use ash_engine::{
-    Accepted, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost,
+    Accepted, Bundles, CreateSession, Engine, FollowFrom, Followed, IdSource, Options, SandboxHost,
     SendPrompt, SystemClock,
 };
 use ash_protocol::{Limits, Program};
@@ -459,6 +459,8 @@ async fn gated_engine(
         boot_id: format!("boot {boot}"),
     })
     .unwrap();
+    let library = crate::space::library(&dir.join("data"));
+    let bundles = Bundles::open(&host, &dir.join("data"), library).unwrap();
     let (store, seen): (Arc<dyn Store>, Arc<dyn SandboxHost>) = match gate {
         Some(gate) => {
             let behind = FlakyStore::new(store, Arc::new(Dice::new(0)));
@@ -475,7 +477,7 @@ async fn gated_engine(
         ids: IdSource::unguessable(),
         owner,
         cloud,
-        bundles: None,
+        bundles: Some(bundles),
     });
     (engine, host)
 }

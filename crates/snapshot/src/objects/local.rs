@@ -20,6 +20,16 @@ const ASIDE: &str = "tmp";
 #[derive(Debug)]
 pub struct LocalObjects {
     root: PathBuf,
+    if_gone: IfGone,
+}
+
+/// What becomes of something that is put where the directory is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IfGone {
+    /// It is made again.
+    Made,
+    /// Nothing is put.
+    Refused,
 }
 
 impl LocalObjects {
@@ -27,7 +37,12 @@ impl LocalObjects {
     /// written to one that is there before something is put.
     pub fn open(root: &Path) -> io::Result<Self> {
         make_directory(root)?;
-        Ok(Self { root: root.to_owned() })
+        Ok(Self { root: root.to_owned(), if_gone: IfGone::Made })
+    }
+
+    /// The same on a disk that may be unmounted: a directory that is gone later is not made again, and nothing is put.
+    pub fn open_mounted(root: &Path) -> io::Result<Self> {
+        Ok(Self { if_gone: IfGone::Refused, ..Self::open(root)? })
     }
 
     /// Whether there is nothing in a directory but what somebody who makes a store in it just now, or died
@@ -84,6 +99,9 @@ impl Objects for LocalObjects {
         // A name that nobody else comes upon: the numbers of processes repeat from container to
         // container.
         let aside = self.root.join(ASIDE);
+        if self.if_gone == IfGone::Refused {
+            fs::metadata(&self.root)?;
+        }
         make_directory(&aside)?;
         let path = aside.join(uuid::Uuid::now_v7().to_string());
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;

@@ -95,7 +95,7 @@ pub fn open(url: &str, options: &Options) -> io::Result<Box<dyn Objects>> {
         Some(("s3", place)) => Ok(Box::new(s3(url, place, options)?)),
         Some(("gs", place)) => Ok(Box::new(google(url, place, options)?)),
         None if url == "memory:" => Ok(Box::new(MemoryObjects::default())),
-        Some(_) | None => Ok(Box::new(LocalObjects::open(&directory(url)?)?)),
+        Some(_) | None => Ok(Box::new(LocalObjects::open_mounted(&directory(url)?)?)),
     }
 }
 

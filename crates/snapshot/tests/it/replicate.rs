@@ -172,3 +172,33 @@ fn wherever_a_copy_is_cut_the_next_one_finishes_it_and_nothing_half_is_listed() 
         }
     }
 }
+
+#[test]
+fn a_record_that_is_torn_is_put_again_and_one_of_a_later_version_is_left_alone() {
+    let tree = tempfile::tempdir().unwrap();
+    grow(tree.path());
+    let objects: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+    let (here, there) = (in_memory(), Repository::open(Odd::shared(&objects)).unwrap());
+    let first = capture(&here, tree.path(), &mut State::default()).snapshot;
+    copy(&there, &here, first.id).unwrap();
+    let name = format!("snapshots/{}", first.id);
+    let whole = objects.get(&name, 1 << 20).unwrap();
+    for torn in [&whole[..whole.len() / 2], b""] {
+        objects.delete(&name).unwrap();
+        objects.put(&name, torn).unwrap();
+        let copied = copy(&there, &here, first.id).unwrap();
+        assert!(copied.is_new && copied.stored_bytes == 0, "{copied:?}");
+        assert_eq!(objects.get(&name, 1 << 20).unwrap(), whole);
+    }
+    assert_whole(&there);
+    // What somebody has put who knows more is whole.
+    let line = whole.iter().rposition(|&byte| byte == b'\n').unwrap();
+    let later = String::from_utf8(whole[..line].to_vec()).unwrap();
+    let later = later.replacen("\"version\":1", "\"version\":9", 1);
+    let sealed = format!("{later}\n{}", blake3::hash(later.as_bytes()).to_hex());
+    objects.delete(&name).unwrap();
+    objects.put(&name, sealed.as_bytes()).unwrap();
+    let refused = copy(&there, &here, first.id);
+    assert!(matches!(refused, Err(SnapshotError::Damaged { .. })), "{refused:?}");
+    assert_eq!(objects.get(&name, 1 << 20).unwrap(), sealed.as_bytes());
+}

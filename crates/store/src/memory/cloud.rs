@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ash_core::id::SessionId;
 
 use super::{Row, Tables};
-use crate::model::{CloudHead, CloudUse};
+use crate::model::{CloudHead, CloudUse, UsedCloud};
 use crate::{Result, StoreError};
 
 impl Row {
@@ -26,11 +26,17 @@ impl Tables {
         Ok(())
     }
 
-    pub(super) fn use_cloud(&mut self, bucket: &str, writer: &str) -> CloudUse {
+    pub(super) fn used_cloud(&self) -> Option<UsedCloud> {
+        let (used, _) = self.cloud_use.as_ref()?;
+        Some(used.clone())
+    }
+
+    pub(super) fn use_cloud(&mut self, bucket: &str, url: &str, writer: &str) -> CloudUse {
         let before = self.cloud_use.take();
-        let is_new = before.as_ref().is_none_or(|(used, _)| used != bucket);
+        let is_new = before.as_ref().is_none_or(|(used, _)| used.bucket != bucket);
         let writer = before.map_or_else(|| writer.to_owned(), |(_, writer)| writer);
-        self.cloud_use = Some((bucket.to_owned(), writer.clone()));
+        let used = UsedCloud { bucket: bucket.to_owned(), url: Some(url.to_owned()) };
+        self.cloud_use = Some((used, writer.clone()));
         for row in self.sessions.values_mut().filter(|_| is_new) {
             row.cloud_head = None;
             // What is in the other one alone is not taken for lost.

@@ -27,7 +27,7 @@ use ash_core::time::Timestamp;
 
 use crate::model::{
     Agent, ApiKey, CloudHead, Credential, OutboxItem, Receipt, ReceiptKey, RunRecord,
-    SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, storable_usage,
+    SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsedCloud, storable_usage,
 };
 use crate::{Result, StoreError};
 
@@ -52,7 +52,7 @@ struct Tables {
     outbox: BTreeMap<OutboxId, OutboxRow>,
     last_owner: Owner,
     /// Which cloud is used, and as whom.
-    cloud_use: Option<(String, String)>,
+    cloud_use: Option<(UsedCloud, String)>,
 }
 
 struct Row {

@@ -20,7 +20,7 @@ use crate::model::{
     Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
     KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
     Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
-    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
 };
 use crate::{Result, Store, StoreError};
 
@@ -400,8 +400,12 @@ impl Store for MemoryStore {
         self.tables().put_cloud_head(session, head)
     }
 
-    async fn use_cloud(&self, bucket: &str, writer: &str) -> Result<CloudUse> {
-        Ok(self.tables().use_cloud(bucket, writer))
+    async fn used_cloud(&self) -> Result<Option<UsedCloud>> {
+        Ok(self.tables().used_cloud())
+    }
+
+    async fn use_cloud(&self, bucket: &str, url: &str, writer: &str) -> Result<CloudUse> {
+        Ok(self.tables().use_cloud(bucket, url, writer))
     }
 
     async fn lagging_sessions(

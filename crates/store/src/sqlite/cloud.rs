@@ -10,7 +10,7 @@ use super::read::list;
 use super::rows::session_id;
 use super::{sql, write};
 use crate::Result;
-use crate::model::{CloudHead, CloudUse, Place};
+use crate::model::{CloudHead, CloudUse, Place, UsedCloud};
 
 pub(super) fn found_snapshot(
     db: &Connection,
@@ -46,18 +46,37 @@ pub(super) fn put_cloud_head(db: &Connection, session: SessionId, head: &str) ->
     write::change_one(db, sql::PUT_CLOUD_HEAD, params![session.to_string(), head], "session")
 }
 
-pub(super) fn use_cloud(db: &Connection, bucket: &str, writer: &str) -> Result<CloudUse> {
-    let before: Option<(String, String)> = db
-        .prepare_cached(sql::CLOUD_USE)?
-        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let is_new = before.as_ref().is_none_or(|(used, _)| used != bucket);
-    let writer = before.map_or_else(|| writer.to_owned(), |(_, writer)| writer);
+/// The bucket, what this store's sessions are signed with there, and where it was found.
+type Use = (String, String, Option<String>);
+
+fn used(db: &Connection) -> Result<Option<Use>> {
+    let mut select = db.prepare_cached(sql::CLOUD_USE)?;
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    Ok(select.query_row([], row).optional()?)
+}
+
+pub(super) fn used_cloud(db: &Connection) -> Result<Option<UsedCloud>> {
+    Ok(used(db)?.map(|(bucket, _, url)| UsedCloud { bucket, url }))
+}
+
+pub(super) fn use_cloud(
+    db: &Connection,
+    bucket: &str,
+    url: &str,
+    writer: &str,
+) -> Result<CloudUse> {
+    let before = used(db)?;
+    let is_new = before.as_ref().is_none_or(|(used, ..)| used != bucket);
+    let is_there = before.as_ref().is_some_and(|(.., known)| known.as_deref() == Some(url));
+    let writer = before.map_or_else(|| writer.to_owned(), |(_, writer, _)| writer);
     if is_new {
-        for forget in [sql::FORGET_CLOUD_HEADS, sql::FORGET_CLOUD_PLACES, sql::FORGET_CLOUD_USE] {
+        for forget in [sql::FORGET_CLOUD_HEADS, sql::FORGET_CLOUD_PLACES] {
             db.prepare_cached(forget)?.execute([])?;
         }
-        db.prepare_cached(sql::PUT_CLOUD_USE)?.execute(params![bucket, writer])?;
+    }
+    if is_new || !is_there {
+        db.prepare_cached(sql::FORGET_CLOUD_USE)?.execute([])?;
+        db.prepare_cached(sql::PUT_CLOUD_USE)?.execute(params![bucket, writer, url])?;
     }
     Ok(CloudUse { writer, is_new })
 }

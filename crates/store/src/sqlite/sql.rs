@@ -301,9 +301,9 @@ statements! {
     PUT_CLOUD_HEAD = "UPDATE session SET cloud_head = ?2 WHERE id = ?1";
     FORGET_CLOUD_HEADS = "UPDATE session SET cloud_head = NULL WHERE cloud_head IS NOT NULL";
     FORGET_CLOUD_PLACES = "UPDATE snapshot SET is_cloud = 0 WHERE is_cloud = 1 AND is_local = 1";
-    CLOUD_USE = "SELECT bucket, writer FROM cloud_use";
+    CLOUD_USE = "SELECT bucket, writer, url FROM cloud_use";
     FORGET_CLOUD_USE = "DELETE FROM cloud_use";
-    PUT_CLOUD_USE = "INSERT INTO cloud_use (bucket, writer) VALUES (?1, ?2)";
+    PUT_CLOUD_USE = "INSERT INTO cloud_use (bucket, writer, url) VALUES (?1, ?2, ?3)";
     SESSIONS_WITHOUT_HEAD =
         "SELECT id FROM session
          WHERE cloud_head IS NULL AND id > ?1

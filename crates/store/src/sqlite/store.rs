@@ -20,7 +20,7 @@ use crate::model::{
     Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
     KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
     Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
-    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
 };
 use crate::{Result, Store};
 
@@ -347,9 +347,13 @@ impl Store for SqliteStore {
         self.writer.perform(move |db| cloud::put_cloud_head(db, session, &head)).await
     }
 
-    async fn use_cloud(&self, bucket: &str, writer: &str) -> Result<CloudUse> {
-        let (bucket, writer) = (bucket.to_owned(), writer.to_owned());
-        self.writer.perform(move |db| cloud::use_cloud(db, &bucket, &writer)).await
+    async fn used_cloud(&self) -> Result<Option<UsedCloud>> {
+        self.readers.perform(cloud::used_cloud).await
+    }
+
+    async fn use_cloud(&self, bucket: &str, url: &str, writer: &str) -> Result<CloudUse> {
+        let [bucket, url, writer] = [bucket, url, writer].map(str::to_owned);
+        self.writer.perform(move |db| cloud::use_cloud(db, &bucket, &url, &writer)).await
     }
 
     async fn lagging_sessions(

@@ -8,6 +8,7 @@ use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::number::{LogEpoch, Seq};
 use ash_core::time::{Clock as _, Timestamp};
 use ash_snapshot::objects::Options;
+use ash_store::UsedCloud;
 
 use crate::clock::SystemClock;
 use crate::cloud::error::CloudError;
@@ -158,4 +159,30 @@ fn a_bucket_keeps_its_id_and_another_one_has_another() {
     let id = one.remote.bucket().unwrap();
     assert_eq!(one.remote.bucket().unwrap(), id);
     assert_ne!(other.remote.bucket().unwrap(), id);
+}
+
+#[test]
+fn where_a_bucket_was_used_none_is_made_and_elsewhere_one_is() {
+    let bucket = Bucket::new();
+    let used = |url: Option<&str>| {
+        let url = url.map(str::to_owned);
+        Some(UsedCloud { bucket: "0".repeat(32), url })
+    };
+    let of = |url: &str| Remote::new(url, Options::default(), None).unwrap();
+    let url = bucket.remote.url().to_owned();
+    let away = of(&url);
+    away.remember(used(Some(&url)));
+    assert!(matches!(away.bucket(), Err(CloudError::Unavailable(_))));
+    assert!(matches!(away.shelf(&whose().0), Err(CloudError::Unavailable(_))));
+    assert!(!bucket.dir.path().join("bucket").exists(), "nothing is made");
+    for known in [None, used(None), used(Some("file:///elsewhere"))] {
+        let other = of(&url);
+        other.remember(known);
+        let id = other.bucket().unwrap();
+        other.use_bucket(&id);
+        assert!(other.is_here().is_ok());
+        fs::rename(bucket.dir.path().join("bucket"), bucket.dir.path().join("away")).unwrap();
+        assert!(matches!(other.is_here(), Err(CloudError::Unavailable(_))));
+        fs::remove_dir_all(bucket.dir.path().join("away")).unwrap();
+    }
 }

@@ -4,6 +4,7 @@ mod agents;
 mod asking;
 mod bad_requests;
 mod brought_back;
+mod buckets;
 mod budget;
 mod bundles;
 mod client;

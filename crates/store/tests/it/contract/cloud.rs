@@ -1,7 +1,7 @@
 //! Where snapshots lie, and which are not in the cloud yet.
 
 use ash_core::number::{LogEpoch, Seq};
-use ash_store::{CloudHead, CloudUse, Place, Places, Store, StoreError};
+use ash_store::{CloudHead, CloudUse, Place, Places, Store, StoreError, UsedCloud};
 
 use super::snapshots::{begin, record, snapshot};
 use crate::support::session_id;
@@ -31,6 +31,7 @@ fn head(number: u8, seq: u64) -> CloudHead {
         snapshot_seq: Seq::new(seq),
         settings: "as they are".to_owned(),
         record: "as it is".to_owned(),
+        status: Some("paused".to_owned()),
     }
 }
 
@@ -78,14 +79,23 @@ pub(super) async fn in_another_cloud_there_is_nothing_yet(store: &dyn Store) {
     let first = snapshot(1, 1);
     record(store, &mut live, vec![first.clone()]).await.unwrap();
     let used = async |bucket, writer| {
-        let CloudUse { writer, is_new } = store.use_cloud(bucket, writer).await.unwrap();
+        let url = format!("s3://{bucket}");
+        let CloudUse { writer, is_new } = store.use_cloud(bucket, &url, writer).await.unwrap();
+        let used = UsedCloud { bucket: bucket.to_owned(), url: Some(url) };
+        assert_eq!(store.used_cloud().await.unwrap(), Some(used));
         (writer, is_new)
     };
+    assert_eq!(store.used_cloud().await.unwrap(), None);
     assert_eq!(used("one", "me").await, ("me".to_owned(), true));
     store.found_snapshot(session, first.captured.id, Place::Cloud).await.unwrap();
     store.put_cloud_head(session, &head(1, 1)).await.unwrap();
     assert_eq!(used("one", "somebody else").await, ("me".to_owned(), false));
     assert_eq!(store.lagging_sessions(None, 10).await.unwrap(), []);
+    // The same one, elsewhere.
+    let moved = store.use_cloud("one", "s3://moved", "me").await.unwrap();
+    assert_eq!((moved.writer.as_str(), moved.is_new), ("me", false));
+    let used_now = store.used_cloud().await.unwrap().unwrap();
+    assert_eq!(used_now.url.as_deref(), Some("s3://moved"));
     assert_eq!(used("two", "me").await, ("me".to_owned(), true));
     assert_eq!(store.cloud_lag().await.unwrap(), 1);
     assert!(store.cloud_heads(&[session]).await.unwrap().is_empty());
