@@ -206,6 +206,20 @@ fn a_question_waits_is_decided_and_then_answered() {
 }
 
 #[test]
+fn a_decision_is_told_at_once() {
+    let mut world = World::asking_after(&[]);
+    world.ask(Ask::Decide { which: 1, allow: true }).unwrap();
+    world.settle();
+    let open: Vec<_> = world.session.questions().open().copied().collect();
+    let asked = &world.live[&world.session.incarnation()].asked;
+    assert_eq!(
+        open.iter().map(|open| asked[&open.id]).collect::<Vec<_>>(),
+        [None, open[1].decided]
+    );
+    assert!(open[1].decided.is_some());
+}
+
+#[test]
 fn a_question_that_is_asked_again_is_the_same_one() {
     let mut world = World::asking();
     world.ask_question(1);
