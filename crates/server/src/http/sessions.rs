@@ -440,7 +440,6 @@ fn check(body: &CreateSession) -> Result<(), ApiError> {
     check_model(body.model.as_deref())?;
     length("systemPrompt", body.system_prompt.as_deref().unwrap_or_default(), 1_000_000)?;
     length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
-    check_permission_timeout(body.permission_timeout_ms)?;
     check_words(body.title.as_deref(), body.metadata.as_ref())?;
     check_env(body.extra_env.as_ref())?;
     check_times(body.idle_timeout_ms, body.ttl_ms)?;
@@ -464,6 +463,7 @@ fn check_permission_timeout(timeout: Option<u64>) -> Result<(), ApiError> {
 fn check_update(body: &UpdateConfig) -> Result<(), ApiError> {
     check_model(body.model.as_deref())?;
     length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
+    check_permission_timeout(body.permission_timeout_ms)?;
     check_words(body.title.as_deref(), body.metadata.as_ref())
 }
 

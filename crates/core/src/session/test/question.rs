@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::super::{AgentEnding, Effect, IfRunning, ReportBody, Request, Sandbox, State, Status};
+use super::super::{AgentEnding, Effect, IfRunning, ReportBody, Request, Sandbox, Status};
 use super::PROMPT;
-use super::world::{Ask, World, steps};
+use super::world::{Ask, Step, Work, World, steps};
 use crate::entry::Entry;
 use crate::failure::{Death, FailureCode};
 use crate::id::QuestionId;
@@ -76,11 +76,30 @@ impl World {
     }
 
     fn answers(&self) -> Vec<(AnsweredHow, Option<FailureCode>)> {
-        let answered = self.log.iter().filter_map(|entry| match entry {
-            Entry::PermissionAnswered { how, code, .. } => Some((*how, *code)),
-            _ => None,
-        });
-        answered.collect()
+        let mut answers = Vec::new();
+        for entry in &self.log {
+            if let Entry::PermissionAnswered { how, code, .. } = entry {
+                answers.push((*how, *code));
+            }
+        }
+        answers
+    }
+
+    /// A world in which the agent has asked two things, if after all that there is one that works.
+    fn asking_after(script: &[Step]) -> Self {
+        let mut world = Self::new();
+        for step in script {
+            world.step(step);
+        }
+        world.settle();
+        // Refused by one that is over.
+        let _refused = world.ask(Ask::Prompt { reject: false, wake: true, quick: false });
+        for step in [Step::Work(Work::Question), Step::Work(Work::Question)] {
+            world.settle();
+            world.step(&step);
+        }
+        world.settle();
+        world
     }
 
     fn asking() -> Self {
@@ -97,21 +116,17 @@ fn told(log: &[Entry]) -> BTreeMap<QuestionId, (u32, u32, u32)> {
     let mut told = BTreeMap::<QuestionId, (u32, u32, u32)>::new();
     let mut runs = BTreeMap::new();
     for entry in log {
-        match entry {
-            Entry::PermissionRequest { run, id, .. } => {
-                told.entry(*id).or_default().0 += 1;
-                runs.insert(*id, *run);
-            }
-            Entry::PermissionDecided { id, .. } => {
-                assert_eq!(told[id].2, 0, "{id} was decided when it was over");
-                told.entry(*id).or_default().1 += 1;
-            }
-            Entry::PermissionAnswered { id, .. } => told.entry(*id).or_default().2 += 1,
-            Entry::RunEnded { run, .. } => {
-                let open = runs.iter().find(|(id, of)| *of == run && told[id].2 == 0);
-                assert_eq!(open, None, "{run} ended with a question");
-            }
-            _ => {}
+        if let Entry::PermissionRequest { run, id, .. } = entry {
+            told.entry(*id).or_default().0 += 1;
+            runs.insert(*id, *run);
+        } else if let Entry::PermissionDecided { id, .. } = entry {
+            assert_eq!(told[id].2, 0, "{id} was decided when it was over");
+            told.entry(*id).or_default().1 += 1;
+        } else if let Entry::PermissionAnswered { id, .. } = entry {
+            told.entry(*id).or_default().2 += 1;
+        } else if let Entry::RunEnded { run, .. } = entry {
+            let open = runs.iter().find(|(id, of)| *of == run && told[id].2 == 0);
+            assert_eq!(open, None, "{run} ended with a question");
         }
     }
     told
@@ -121,9 +136,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_question_is_asked_once_decided_once_at_most_and_answered_once(script in steps()) {
-        let mut world = World::new();
-        for step in &script {
+    fn every_question_is_asked_once_decided_once_at_most_and_answered_once(
+        script in steps(),
+        says_yes in any::<[bool; 3]>(),
+        more in steps(),
+    ) {
+        let mut world = World::asking_after(&script);
+        for (which, allow) in says_yes.into_iter().enumerate() {
+            // The third one is to the same question as the first, or to none.
+            let _refused = world.ask(Ask::Decide { which: which % 2, allow });
+        }
+        for step in &more {
             world.step(step);
         }
         for (asked, decided, answered) in told(&world.log).into_values() {
@@ -139,15 +162,24 @@ proptest! {
 
     /// Whenever the owner is killed, the next one tells the agent what was decided.
     #[test]
-    fn what_was_decided_reaches_the_agent_after_any_crash(script in steps()) {
-        let mut world = World::new();
-        for step in &script {
+    fn what_was_decided_reaches_the_agent_after_any_crash(
+        script in steps(),
+        says_yes in any::<[bool; 2]>(),
+        more in steps(),
+    ) {
+        let mut world = World::asking_after(&script);
+        for (which, allow) in says_yes.into_iter().enumerate() {
+            let _refused = world.ask(Ask::Decide { which, allow });
+        }
+        // Few, so that the sandbox often lives.
+        for step in more.iter().take(4) {
             world.step(step);
         }
         world.crash();
         world.settle();
-        let is_up = world.session.sandbox() == Sandbox::Live && *world.session.state() == State::Active;
-        prop_assume!(is_up);
+        if world.session.sandbox() != Sandbox::Live {
+            return Ok(());
+        }
         let sandbox = &world.live[&world.session.incarnation()];
         for open in world.session.questions().open() {
             let heard = sandbox.asked.get(&open.id).copied().flatten();
@@ -174,6 +206,20 @@ fn a_question_waits_is_decided_and_then_answered() {
 }
 
 #[test]
+fn a_decision_is_told_at_once() {
+    let mut world = World::asking_after(&[]);
+    world.ask(Ask::Decide { which: 1, allow: true }).unwrap();
+    world.settle();
+    let open: Vec<_> = world.session.questions().open().copied().collect();
+    let asked = &world.live[&world.session.incarnation()].asked;
+    assert_eq!(
+        open.iter().map(|open| asked[&open.id]).collect::<Vec<_>>(),
+        [None, open[1].decided]
+    );
+    assert!(open[1].decided.is_some());
+}
+
+#[test]
 fn a_question_that_is_asked_again_is_the_same_one() {
     let mut world = World::asking();
     world.ask_question(1);
@@ -196,9 +242,8 @@ fn a_question_survives_a_pause_and_what_was_decided_meanwhile_is_told_at_the_tha
     world.settle();
     world.ask(Ask::Resume).unwrap();
     let effects = {
-        let asked = match world.session.sandbox() {
-            Sandbox::Thawing { asked, .. } => asked,
-            other => panic!("{other:?}"),
+        let Sandbox::Thawing { asked, .. } = world.session.sandbox() else {
+            panic!("{:?}", world.session);
         };
         let incarnation = world.session.incarnation();
         let ctx = crate::policy::Context { now: world.now, policy: &world.policy };
