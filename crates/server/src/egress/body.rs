@@ -22,7 +22,6 @@ pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
 /// Belongs to one connection, not to what is sent over it.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
-    header::CONTENT_LENGTH,
     header::TRANSFER_ENCODING,
     header::TE,
     header::TRAILER,
@@ -30,6 +29,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
     HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
 ];
 
 /// What a body may be at the most.

@@ -134,11 +134,8 @@ impl Guard {
 async fn resolve(private: &PrivateHosts, host: &Host) -> Result<Vec<SocketAddr>, NoWay> {
     let found: Vec<SocketAddr> = match host {
         Host::Address(address) => vec![(*address, 0).into()],
-        // With the dot at its end a name means itself, and nothing below a domain of this machine. Names of one
-        // label are those of the operator's own network.
         Host::Name(name) => {
-            let name = if name.contains('.') { format!("{name}.") } else { name.clone() };
-            let found = tokio::net::lookup_host((name, 0)).await;
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await;
             found.map_err(|_| NoWay::Unknown)?.collect()
         }
     };

@@ -129,7 +129,7 @@ impl Meter {
         }
     }
 
-    /// The answer is over as it should be.
+    /// There is no more to be seen of it. If that is all, it says what it consumed.
     pub(super) fn finish(&mut self) {
         let Form::Document(pieces) = &self.form else { return };
         if let Ok(said) = serde_json::from_slice::<Said>(&pieces.concat()) {

@@ -23,8 +23,8 @@ use super::meter::Meter;
 use super::{ModelKey, ModelProxy};
 use crate::credentials::Terms;
 
-/// What the body of a request may be at the most: a little more than the provider takes.
-const BOUNDS: Bounds = Bounds { bytes: 40 << 20, time: Duration::from_secs(300) };
+/// What the body of a request may be at the most: as much as the provider takes.
+const BOUNDS: Bounds = Bounds { bytes: 32 << 20, time: Duration::from_secs(300) };
 
 /// The route that costs something.
 const MESSAGES: &str = "/v1/messages";
@@ -260,12 +260,6 @@ impl Booked {
         self.book(false);
     }
 
-    fn finish(&mut self) {
-        if let Some(meter) = &mut self.meter {
-            meter.finish();
-        }
-    }
-
     /// Nobody was asked, or it was refused.
     fn cancel(mut self) {
         self.is_cancelled = true;
@@ -291,6 +285,8 @@ impl Booked {
 impl Drop for Booked {
     fn drop(&mut self) {
         if !self.is_cancelled {
+            // Whether all of it has come, nobody says: who knows its length does not ask for its end.
+            self.meter.iter_mut().for_each(Meter::finish);
             self.book(true);
         }
     }
@@ -315,8 +311,7 @@ impl Stream for Passing {
                 this.exchange.add_down(chunk.len());
                 this.booked.iter_mut().for_each(|booked| booked.sees(chunk));
             }
-            Some(Err(_)) => {}
-            None => this.booked.iter_mut().for_each(Booked::finish),
+            Some(Err(_)) | None => {}
         }
         Poll::Ready(next.map(|chunk| chunk.map_err(io::Error::other)))
     }

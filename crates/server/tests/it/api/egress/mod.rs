@@ -23,9 +23,12 @@ def ask(said):
     s = socket.create_connection((host, int(port)), 25)
     s.settimeout(25)
     head, _, body = said.partition("\n\n")
-    s.sendall((head.replace("\n", "\r\n") + "\r\n\r\n" + body).encode("latin-1"))
-    if body: s.shutdown(socket.SHUT_WR)
     got = b""
+    s.sendall((head.replace("\n", "\r\n") + "\r\n\r\n").encode("latin-1"))
+    if head.startswith("CONNECT") and body:
+        while not got.endswith(b"\r\n\r\n"): got += s.recv(1) or b"\r\n\r\n"
+    s.sendall(body.encode("latin-1"))
+    if head.startswith("CONNECT") and body: s.shutdown(socket.SHUT_WR)
     try:
         while piece := s.recv(65536): got += piece
     except OSError as error: got += str(error).encode()
@@ -71,7 +74,7 @@ impl Inside {
         ran["stdout"].as_str().unwrap().to_owned()
     }
 
-    /// Sends heads of requests to the proxy from inside; with a body, the sending side is closed behind it.
+    /// Sends requests to the proxy from inside; what is said through a connection is followed by the end of it.
     async fn ask(&self, said: &[String]) -> Vec<String> {
         let said = serde_json::to_string(said).unwrap();
         assert!(!said.contains('\''), "it stands in quotes");
