@@ -180,6 +180,7 @@ impl Started {
             permission_timeout_ms: None,
             session: None,
             claude: None,
+            proxied: false,
             orphan_ttl_ms: 10_000,
         };
         assert!(matches!(self.ask(&Ask::Configure(Box::new(config))), Answer::Done));

@@ -138,6 +138,9 @@ pub struct Config {
     /// Claude Code, for the adapter `claude`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claude: Option<Program>,
+    /// Whether tools are told that the listener is a proxy to other hosts than the model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proxied: bool,
 }
 
 /// A program of somebody else, which an adapter runs.

@@ -22,6 +22,7 @@
 
 mod ask;
 mod frame;
+mod price;
 mod report;
 mod spool;
 mod version;
@@ -31,6 +32,7 @@ pub use ask::{
     PERMISSION_TIMEOUT_MS, Program, Welcome,
 };
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
+pub use price::{DEAREST, cost};
 pub use report::{
     AnsweredHow, Ending, Event, EventError, Phase, REPLACED, REPORT, Replaced, Reported, Usage,
 };

@@ -255,6 +255,8 @@ impl Describe for Descriptions {
                 self.asks.mode(options.permission_mode, definition.manifest.permission_mode),
             ),
             permission_timeout_ms: options.permission_timeout_ms.or(self.asks.timeout_ms),
+            reaches_hosts: !definition.manifest.egress.is_empty()
+                || !options.credential_ids.is_empty(),
         })
     }
 

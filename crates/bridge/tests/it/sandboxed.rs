@@ -130,6 +130,7 @@ impl Sandboxed {
             permission_timeout_ms: None,
             session: None,
             claude: None,
+            proxied: false,
             orphan_ttl_ms: 60_000,
         };
         assert!(matches!(this.ask(&Ask::Configure(Box::new(config))), Answer::Done));

@@ -216,6 +216,7 @@ impl Inner {
             permission_timeout_ms: agent.permission_timeout_ms,
             session: Some(session.to_string()),
             claude: agent.claude,
+            proxied: agent.reaches_hosts,
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
         })
     }

@@ -51,6 +51,8 @@ pub struct Agent {
     pub permission_timeout_ms: Option<u64>,
     /// Claude Code, for the adapter `claude`.
     pub claude: Option<Program>,
+    /// Whether its tools can reach anything but the model.
+    pub reaches_hosts: bool,
 }
 
 /// What a sandbox may use of the machine.
@@ -80,6 +82,7 @@ impl Agent {
             permission_mode: None,
             permission_timeout_ms: None,
             claude: None,
+            reaches_hosts: false,
         }
     }
 }

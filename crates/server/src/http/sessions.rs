@@ -72,8 +72,8 @@ pub(super) async fn create(
     let runtimes = &app.parts().runtimes;
     let runtime = runtimes.of_new(&definition_of(&deployed).map_err(ApiError::internal)?);
     runtimes.program(runtime).await.map_err(cannot_run)?;
-    let credential = app.credential(&caller.tenant, body.credential_id.as_deref()).await?;
-    let options = Options::of(&body, runtime, credential);
+    let credentials = app.credentials(&caller.tenant, &body).await?;
+    let options = Options::of(&body, runtime, credentials);
     let settings = Settings {
         title: body.title,
         model: body.model,
@@ -445,6 +445,7 @@ fn check(body: &CreateSession) -> Result<(), ApiError> {
     check_times(body.idle_timeout_ms, body.ttl_ms)?;
     check_permission_timeout(body.permission_timeout_ms)?;
     body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
+    body.budget_tokens.map(|of| range("budgetTokens", of, 0, 1_000_000_000_000)).transpose()?;
     Ok(())
 }
 

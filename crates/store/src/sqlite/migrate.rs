@@ -19,6 +19,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("purging", include_str!("../../migrations/0007_purging.sql")),
     ("heads", include_str!("../../migrations/0008_heads.sql")),
     ("cloud_url", include_str!("../../migrations/0009_cloud_url.sql")),
+    ("spend", include_str!("../../migrations/0010_spend.sql")),
 ];
 
 /// The latest version this program knows.

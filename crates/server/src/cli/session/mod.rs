@@ -2,6 +2,7 @@
 
 mod cp;
 mod create;
+mod egress;
 mod exec;
 mod export;
 mod files;
@@ -52,6 +53,8 @@ enum Command {
     Deny(permissions::Deny),
     Export(export::Args),
     Import(import::Args),
+    /// List what a session's sandbox asked of the model and of other hosts, newest first
+    Egress(lifecycle::Which),
     Exec(exec::Args),
     Files(files::Args),
     Cp(cp::Args),
@@ -78,6 +81,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         Command::Deny(args) => permissions::deny(ctx, args).await,
         Command::Export(args) => export::run(ctx, &args).await,
         Command::Import(args) => import::run(ctx, &args).await,
+        Command::Egress(which) => egress::run(ctx, &which).await,
         Command::Exec(args) => exec::run(ctx, args).await,
         Command::Files(args) => files::run(ctx, args).await,
         Command::Cp(args) => cp::run(ctx, args).await,
