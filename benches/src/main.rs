@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "a benchmark is a program that prints")]
 
 mod bridge;
+mod claude;
 mod commits;
 mod egress;
 mod figures;
@@ -69,6 +70,9 @@ fn main() {
     }
     if wanted("egress") {
         egress::measure();
+    }
+    if wanted("claude") {
+        claude::measure();
     }
     // Last: it deletes many files when it is over, and files are made slower after that.
     if wanted("resume") {

@@ -483,3 +483,6 @@ fn blocks(raw: &RawValue) -> Vec<Value> {
 fn micro(usd: f64) -> u64 {
     (usd * 1_000_000.0).round() as u64
 }
+
+#[cfg(test)]
+mod test;
