@@ -232,6 +232,7 @@ impl Writer {
             | Effect::Attach { .. }
             | Effect::Deliver { .. }
             | Effect::Interrupt { .. }
+            | Effect::Decide { .. }
             | Effect::Freeze { .. }
             | Effect::Thaw { .. }
             | Effect::StopSandbox { .. }

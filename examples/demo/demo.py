@@ -132,6 +132,9 @@ class Demo:
 
     def serve(self, port):
         words = [] if self.isolated else ["--dangerously-no-sandbox"]
+        if not self.isolated:
+            # Nothing else holds the agent then, so it would ask before it does something.
+            self.environment["ASH_PERMISSION_MODE"] = "bypassPermissions"
         server, address = self.start_announced("serve", "--port", str(port), *words)
         self.environment["ASH_PORT"] = address.rpartition(":")[2]
         print(f"   ash serve is process {server.pid} and listens on {address}")

@@ -5,10 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
-use crate::id::{RunId, SessionId, SnapshotId};
+use crate::failure::{Failure, FailureCode};
+use crate::id::{QuestionId, RunId, SessionId, SnapshotId};
 use crate::json::Json;
 use crate::number::{Incarnation, Seq, Turn};
+use crate::permission::{AnsweredHow, Permission};
 use crate::resume::Receipt;
 use crate::run::{Outcome, Phase, Usage};
 use crate::session::PauseReason;
@@ -163,6 +164,38 @@ pub enum Entry {
         /// Its fields.
         body: Json,
     },
+    /// The agent wants to do something that it has to ask about, and waits.
+    PermissionRequest {
+        /// Which run.
+        run: RunId,
+        /// Which question.
+        id: QuestionId,
+        /// What it wants to use.
+        tool: String,
+        /// What for.
+        input: Json,
+    },
+    /// A person has answered. The agent does not know it yet.
+    PermissionDecided {
+        /// Which run.
+        run: RunId,
+        /// Which question.
+        id: QuestionId,
+        /// What the person says.
+        decision: Permission,
+    },
+    /// A question is over.
+    PermissionAnswered {
+        /// Which run.
+        run: RunId,
+        /// Which question.
+        id: QuestionId,
+        /// What became of it.
+        how: AnsweredHow,
+        /// What went wrong, if it is lost.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<FailureCode>,
+    },
     /// The agent reported more at once than the log takes.
     ReportTooLarge {
         /// Which run.
@@ -268,6 +301,9 @@ impl Entry {
             Self::ThinkingDelta { .. } => "thinking_delta",
             Self::Message { .. } => "message",
             Self::Output { .. } => "output",
+            Self::PermissionRequest { .. } => "permission_request",
+            Self::PermissionDecided { .. } => "permission_decided",
+            Self::PermissionAnswered { .. } => "permission_answered",
             Self::ReportTooLarge { .. } => "report_too_large",
             Self::RunError { .. } => "run_error",
             Self::RunEnded { .. } => "run_ended",
@@ -282,6 +318,8 @@ impl Entry {
             | Self::Message { body, .. }
             | Self::Output { body, .. } => body.get().len(),
             Self::TextDelta { delta, .. } | Self::ThinkingDelta { delta, .. } => delta.len(),
+            Self::PermissionRequest { tool, input, .. } => tool.len() + input.get().len(),
+            Self::PermissionDecided { decision, .. } => decision.size(),
             Self::SessionCreated
             | Self::SessionActive { .. }
             | Self::SessionPaused { .. }
@@ -298,6 +336,7 @@ impl Entry {
             | Self::Phase { .. }
             | Self::RunRetry { .. }
             | Self::RunCancelling { .. }
+            | Self::PermissionAnswered { .. }
             | Self::ReportTooLarge { .. }
             | Self::RunError { .. }
             | Self::RunEnded { .. }
@@ -330,6 +369,9 @@ impl Entry {
             | Self::ThinkingDelta { run, .. }
             | Self::Message { run, .. }
             | Self::Output { run, .. }
+            | Self::PermissionRequest { run, .. }
+            | Self::PermissionDecided { run, .. }
+            | Self::PermissionAnswered { run, .. }
             | Self::ReportTooLarge { run, .. }
             | Self::RunError { run, .. }
             | Self::RunEnded { run, .. } => Some(*run),
@@ -360,6 +402,9 @@ impl Entry {
             | Self::TextDelta { .. }
             | Self::ThinkingDelta { .. }
             | Self::Output { .. }
+            | Self::PermissionRequest { .. }
+            | Self::PermissionDecided { .. }
+            | Self::PermissionAnswered { .. }
             | Self::ReportTooLarge { .. }
             | Self::RunError { .. }
             | Self::RunEnded { .. }

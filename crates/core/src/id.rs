@@ -78,6 +78,11 @@ uuid_id!(
     "run"
 );
 uuid_id!(
+    /// Names a question that an agent asks before it does something. Made in its sandbox.
+    QuestionId,
+    "question"
+);
+uuid_id!(
     /// Names an agent; its versions are numbered.
     AgentId,
     "agent"

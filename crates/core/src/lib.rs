@@ -34,6 +34,7 @@ pub mod id;
 pub mod json;
 pub mod lineage;
 pub mod number;
+pub mod permission;
 pub mod policy;
 pub mod pool;
 pub mod pressure;

@@ -11,6 +11,12 @@ pub const MAX_QUEUED_RUNS: usize = 32;
 /// How often a prompt is handed to a sandbox that does not begin it.
 pub const MAX_DELIVERIES: u32 = 3;
 
+/// How many questions of an agent may be open at once; what it asks beyond that is not recorded.
+pub const MAX_OPEN_QUESTIONS: usize = 64;
+
+/// How many questions that are over a session remembers, to tell what became of them.
+pub const MAX_CLOSED_QUESTIONS: usize = 16;
+
 /// How often a stop is asked for before whoever waits for it is told that the sandbox is stuck.
 pub const MAX_STOPS_AWAITED: u32 = 3;
 

@@ -1,5 +1,6 @@
 //! Why a request was turned down. A refusal has changed nothing.
 
+use crate::permission::AnsweredHow;
 use crate::session::Status;
 
 /// Why a session turned a request down.
@@ -26,11 +27,20 @@ pub enum Refusal {
     /// The turn is not part of the session's history.
     #[error("no such turn")]
     NoSuchTurn,
+    /// No such question was asked, as far as is remembered.
+    #[error("no such question")]
+    NoSuchQuestion,
+    /// Somebody has answered the question already.
+    #[error("the question has been answered already")]
+    QuestionDecided,
+    /// The question is over.
+    #[error("the question is not open any more: {}", .0.as_str())]
+    QuestionClosed(AnsweredHow),
 }
 
 impl Refusal {
     /// Every code, for documentation and its test.
-    pub const CODES: [&'static str; 7] = [
+    pub const CODES: [&'static str; 10] = [
         Self::Ended.code(),
         Self::NotActive(Status::Paused).code(),
         Self::RunInProgress.code(),
@@ -38,6 +48,9 @@ impl Refusal {
         Self::NoSuchRun.code(),
         Self::NoSuchTurn.code(),
         Self::BeingRewound.code(),
+        Self::NoSuchQuestion.code(),
+        Self::QuestionDecided.code(),
+        Self::QuestionClosed(AnsweredHow::Lost).code(),
     ];
 
     /// The stable name of this refusal; `docs/errors/` has a page for each.
@@ -50,6 +63,9 @@ impl Refusal {
             Self::NoSuchRun => "no_such_run",
             Self::NoSuchTurn => "no_such_turn",
             Self::BeingRewound => "rewind_in_progress",
+            Self::NoSuchQuestion => "no_such_permission",
+            Self::QuestionDecided => "permission_decided",
+            Self::QuestionClosed(_) => "permission_closed",
         }
     }
 }

@@ -120,7 +120,7 @@ impl Engine {
         run.ok_or_else(|| EngineError::Damaged("an interrupt left no trace in the log".into()))
     }
 
-    async fn decide(
+    pub(crate) async fn decide(
         &self,
         tenant: &TenantId,
         session: SessionId,

@@ -99,6 +99,9 @@ impl Counts {
                 | Entry::ThinkingDelta { .. }
                 | Entry::Message { .. }
                 | Entry::Output { .. }
+                | Entry::PermissionRequest { .. }
+                | Entry::PermissionDecided { .. }
+                | Entry::PermissionAnswered { .. }
                 | Entry::ReportTooLarge { .. }
                 | Entry::RunError { .. }
                 | Entry::ReportsLost { .. } => {}

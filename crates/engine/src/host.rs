@@ -22,9 +22,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use ash_core::failure::{Death, Failure};
-use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
+use ash_core::id::{QuestionId, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{Incarnation, SpoolPosition};
+use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost, Transcript};
 use ash_core::session::{Fact, NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome, Snapshot};
@@ -224,6 +225,15 @@ pub trait SandboxHost: Send + Sync + 'static {
 
     /// Tells the agent to end a run.
     async fn interrupt(&self, sandbox: SandboxRef, run: RunId) -> Result<(), HostError>;
+
+    /// Tells the agent what a person says to its question. Said before, it is said again; if the question is not
+    /// open any more, the agent has reported what became of it.
+    async fn decide(
+        &self,
+        sandbox: SandboxRef,
+        question: QuestionId,
+        decision: &Permission,
+    ) -> Result<(), HostError>;
 
     /// Lets the sandbox forget its reports through `through`: they are in the log.
     async fn acknowledge(

@@ -163,6 +163,9 @@ fn verdict(entry: Entry) -> Option<Result<Option<Receipt>, EngineError>> {
         | Entry::ThinkingDelta { .. }
         | Entry::Message { .. }
         | Entry::Output { .. }
+        | Entry::PermissionRequest { .. }
+        | Entry::PermissionDecided { .. }
+        | Entry::PermissionAnswered { .. }
         | Entry::ReportTooLarge { .. }
         | Entry::RunError { .. }
         | Entry::RunEnded { .. }

@@ -17,7 +17,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api;
+use crate::api::{self, PermissionMode};
 use crate::secret::Sealer;
 use crate::sessions::{HIDDEN, Options};
 
@@ -136,6 +136,37 @@ pub(crate) struct Descriptions {
     sealer: Sealer,
     /// Memory of a sandbox whose agent does not say, in megabytes.
     memory_mb: NonZeroU32,
+    asks: Asks,
+}
+
+/// What agents ask about whose sessions do not say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asks {
+    /// As the server was told.
+    pub(crate) mode: Option<PermissionMode>,
+    /// Whether nothing is around them.
+    pub(crate) unconfined: bool,
+    /// After how long a question is answered with no.
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+impl Asks {
+    /// What counts: the session, then its agent, then the server. Where nothing holds an agent, somebody is asked.
+    fn mode(
+        self,
+        session: Option<PermissionMode>,
+        agent: Option<ash_engine::agent::PermissionMode>,
+    ) -> String {
+        let agent = agent.map(PermissionMode::from);
+        let left_to_the_agent = |mode: &PermissionMode| *mode == PermissionMode::PermissionsByAgent;
+        let usual = if self.unconfined {
+            PermissionMode::Default
+        } else {
+            PermissionMode::BypassPermissions
+        };
+        let said = session.filter(|mode| !left_to_the_agent(mode) || agent.is_none());
+        said.or(agent).or(self.mode).unwrap_or(usual).as_str().to_owned()
+    }
 }
 
 /// How many sandboxes are kept ready for an agent that does not say.
@@ -147,12 +178,17 @@ const DISK_MB: u32 = 4096;
 impl Descriptions {
     /// Over what is stored of agents and sessions.
     pub(crate) fn new(store: Arc<dyn Store>, library: Library, sealer: Sealer) -> Self {
-        Self { store, library, sealer, memory_mb: DEFAULT_MEMORY_MB }
+        Self { store, library, sealer, memory_mb: DEFAULT_MEMORY_MB, asks: Asks::default() }
     }
 
     /// With so much memory for sandboxes whose agents do not say.
     pub(crate) fn with_memory(self, memory_mb: NonZeroU32) -> Self {
         Self { memory_mb, ..self }
+    }
+
+    /// With this to ask about for agents whose sessions do not say.
+    pub(crate) fn with_questions(self, asks: Asks) -> Self {
+        Self { asks, ..self }
     }
 
     /// What an agent's sandbox may use of the machine.
@@ -223,8 +259,10 @@ impl Describe for Descriptions {
             mcp_servers,
             allowed_tools: options.allowed_tools.unwrap_or_default(),
             disallowed_tools: options.disallowed_tools.unwrap_or_default(),
-            permission_mode: None,
-            permission_timeout_ms: None,
+            permission_mode: Some(
+                self.asks.mode(options.permission_mode, definition.manifest.permission_mode),
+            ),
+            permission_timeout_ms: options.permission_timeout_ms.or(self.asks.timeout_ms),
         })
     }
 
@@ -245,5 +283,43 @@ impl Describe for Descriptions {
             }
         }
         Ok(wanted)
+    }
+}
+
+impl From<ash_engine::agent::PermissionMode> for PermissionMode {
+    fn from(mode: ash_engine::agent::PermissionMode) -> Self {
+        use ash_engine::agent::PermissionMode as Said;
+        match mode {
+            Said::BypassPermissions => Self::BypassPermissions,
+            Said::PermissionsByAgent => Self::PermissionsByAgent,
+            Said::Default => Self::Default,
+            Said::AcceptEdits => Self::AcceptEdits,
+            Said::Plan => Self::Plan,
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use ash_engine::agent::PermissionMode as OfAgent;
+
+    use super::*;
+
+    #[test]
+    fn the_session_counts_for_most_then_its_agent_then_the_server() {
+        let asks = |mode, unconfined| Asks { mode, unconfined, timeout_ms: None };
+        let server = asks(Some(PermissionMode::AcceptEdits), false);
+        let by_agent = Some(PermissionMode::PermissionsByAgent);
+        assert_eq!(server.mode(None, None), "acceptEdits");
+        assert_eq!(server.mode(None, Some(OfAgent::Default)), "default");
+        assert_eq!(server.mode(Some(PermissionMode::Plan), Some(OfAgent::Default)), "plan");
+        assert_eq!(server.mode(by_agent, Some(OfAgent::Default)), "default");
+        assert_eq!(server.mode(by_agent, None), "permissionsByAgent");
+        assert_eq!(asks(None, false).mode(None, None), "bypassPermissions");
+        assert_eq!(asks(None, true).mode(None, None), "default", "nothing else holds it");
+        assert_eq!(
+            asks(None, true).mode(None, Some(OfAgent::BypassPermissions)),
+            "bypassPermissions"
+        );
     }
 }

@@ -27,8 +27,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::agents::Descriptions;
-use crate::config::{Config, MinIsolation};
+use crate::agents::{Asks, Descriptions};
+use crate::config::{Config, MinIsolation, PermissionMode};
 use crate::credentials::SessionCredentials;
 use crate::egress::{ModelKey, ModelProxy, Upstream};
 use crate::http::{self, App, AppParts, Bounds, Metrics, Origins};
@@ -112,7 +112,8 @@ impl Server {
         let keys = SessionCredentials::new(Arc::clone(&store), sealer.clone(), Arc::clone(&clock));
         let proxy = ModelProxy::new(upstream).context("could not make the model's proxy")?;
         let describe = Descriptions::new(Arc::clone(&store), library.clone(), sealer.clone())
-            .with_memory(config.sandbox_memory_mb);
+            .with_memory(config.sandbox_memory_mb)
+            .with_questions(asks(config));
         let bridge = beside::bridge().context("could not find the bridge")?;
         let cloud = cloud::open(config, &environment, &data, &library).await?;
         let enclosure = enclose(config, &data, &bridge).await?;
@@ -379,6 +380,16 @@ async fn let_in(
 async fn keep_up(metrics: Metrics, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
         metrics.upkeep();
+    }
+}
+
+/// What agents ask about whose sessions do not say.
+fn asks(config: &Config) -> Asks {
+    let timeout = config.permission_timeout_ms.as_millis();
+    Asks {
+        mode: config.permission_mode.map(PermissionMode::of_session),
+        unconfined: config.dangerously_no_sandbox,
+        timeout_ms: Some(u64::try_from(timeout).unwrap_or(u64::MAX)),
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) permission_mode: Option<PermissionMode>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) permission_timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allowed_tools: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) disallowed_tools: Option<Vec<String>>,
@@ -96,11 +98,13 @@ struct Shown {
     mcp_servers: Option<BTreeMap<String, McpServer>>,
 }
 
-/// The tools that a session's agent may use. They change from one run to the next, so each prompt
-/// carries them.
+/// The tools that a session's agent may use, and what it asks about. They change from one run to the next, so each
+/// prompt carries them.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Tools {
+    pub(crate) permission_mode: Option<PermissionMode>,
+    pub(crate) permission_timeout_ms: Option<u64>,
     pub(crate) allowed_tools: Option<Vec<String>>,
     pub(crate) disallowed_tools: Option<Vec<String>>,
 }
@@ -126,6 +130,7 @@ impl Options {
             credential_id: credential,
             system_prompt: body.system_prompt.clone(),
             permission_mode: body.permission_mode,
+            permission_timeout_ms: body.permission_timeout_ms,
             allowed_tools: body.allowed_tools.clone(),
             disallowed_tools: body.disallowed_tools.clone(),
             betas: body.betas.clone(),
@@ -148,6 +153,8 @@ impl Options {
                 into.clone_from(from);
             }
         }
+        take(&mut self.permission_mode, &body.permission_mode);
+        take(&mut self.permission_timeout_ms, &body.permission_timeout_ms);
         take(&mut self.allowed_tools, &body.allowed_tools);
         take(&mut self.disallowed_tools, &body.disallowed_tools);
         take(&mut self.betas, &body.betas);
@@ -279,6 +286,7 @@ pub(crate) fn session_view(
         log_epoch: session.log_epoch().get(),
         turns: session.lineage().turns(),
         queued: u32::try_from(session.queued_runs().len()).unwrap_or(u32::MAX),
+        open_permissions: u32::try_from(session.questions().open().len()).unwrap_or(u32::MAX),
         expires_at: session.expires_at().map(api::rfc3339),
         snapshot: session.persistence().last().map(snapshot_view),
         snapshot_error: session.persistence().failed().map(|failed| api::SnapshotFailure {

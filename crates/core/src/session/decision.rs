@@ -1,7 +1,7 @@
 //! What comes out: what to record, and what to do once it is recorded.
 
 use crate::entry::Entry;
-use crate::id::{RunId, SnapshotId};
+use crate::id::{QuestionId, RunId, SnapshotId};
 use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
 use crate::resume::{IfLost, Transcript};
 use crate::run::{Outcome, Phase, Usage};
@@ -123,6 +123,9 @@ impl RunChange {
             | Entry::ThinkingDelta { .. }
             | Entry::Message { .. }
             | Entry::Output { .. }
+            | Entry::PermissionRequest { .. }
+            | Entry::PermissionDecided { .. }
+            | Entry::PermissionAnswered { .. }
             | Entry::ReportTooLarge { .. }
             | Entry::RunError { .. }
             | Entry::ReportsLost { .. } => None,
@@ -194,6 +197,15 @@ pub enum Effect {
         incarnation: Incarnation,
         /// Which run.
         run: RunId,
+    },
+    /// Tell the agent what a person says to its question.
+    Decide {
+        /// In which sandbox.
+        incarnation: Incarnation,
+        /// Which question.
+        question: QuestionId,
+        /// The entry that says it.
+        decided: Seq,
     },
     /// Capture what the agent works on. While its sandbox is alive it stands still for a moment, and what is to
     /// be done next waits for that.

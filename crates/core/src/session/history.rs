@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::observe::TRANSCRIPT;
 use super::{
-    Decision, Keeping, LogEntry, PauseReason, Persistence, RunChange, Sandbox, Session, State,
+    Decision, Keeping, LogEntry, OpenQuestion, PauseReason, Persistence, Questions, RunChange,
+    Sandbox, Session, State,
 };
 use crate::entry::Entry;
 use crate::failure::{Failure, FailureCode};
@@ -28,6 +29,8 @@ pub struct History {
     runs: Vec<RunChange>,
     /// Runs that are not over, oldest first, and whether they have begun.
     open: Vec<(RunId, bool)>,
+    /// Questions that are not over.
+    questions: Vec<OpenQuestion>,
     /// The last rewind or fork.
     branched_at: Seq,
     known: Known,
@@ -89,6 +92,17 @@ impl History {
                 if let Some(transcript) = Transcript::read(body.get()) {
                     self.known.transcript = Some(transcript);
                 }
+            }
+            Entry::PermissionRequest { run, id, .. } => {
+                let (id, run, asked) = (*id, *run, logged.seq);
+                self.questions.push(OpenQuestion { id, run, asked, decided: None });
+            }
+            Entry::PermissionDecided { id, .. } => {
+                let of = self.questions.iter_mut().find(|question| question.id == *id);
+                of.into_iter().for_each(|question| question.decided = Some(logged.seq));
+            }
+            Entry::PermissionAnswered { id, .. } => {
+                self.questions.retain(|question| question.id != *id);
             }
             Entry::RunEnded { run, outcome, .. } => {
                 self.open.retain(|(open, _)| open != run);
@@ -152,7 +166,7 @@ impl Session {
         history: History,
         snapshot: Option<Snapshot>,
     ) -> (Self, Decision) {
-        let History { last_seq, lineage, runs, open, branched_at, known, at_turn: _ } = history;
+        let History { last_seq, lineage, runs, open, questions, branched_at, known, .. } = history;
         // The record must be as it was when the files were captured: it is one of them.
         let known = match &snapshot {
             Some(Snapshot { transcript, completed_runs, .. }) => {
@@ -168,6 +182,7 @@ impl Session {
             incarnation: Incarnation::ZERO,
             spool: SpoolPosition::ZERO,
             current: None,
+            questions: Questions::of(questions),
             queue: VecDeque::new(),
             lineage,
             log_epoch: epoch,
@@ -205,6 +220,8 @@ impl Session {
                 session.interrupted_run = cut;
             }
         }
+        // Of a run that is over none is open, whatever the log says.
+        session.questions = Questions::default();
         match origin {
             Origin::Fork(parent) => {
                 session.log(ctx, &mut out, Entry::SessionForked { parent, turn, snapshot });

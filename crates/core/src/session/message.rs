@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::{AwayOutcome, PauseReason};
 use crate::failure::{Death, Failure};
-use crate::id::RunId;
+use crate::id::{QuestionId, RunId};
 use crate::json::Json;
 use crate::number::{Incarnation, Seq, SpoolPosition};
+use crate::permission::{AnsweredHow, Permission};
 use crate::resume::{Found, IfLost};
 use crate::run::{Completion, Phase, Usage};
 use crate::snapshot::{PersistOutcome, PutBackOutcome, Snapshot};
@@ -20,6 +21,13 @@ pub enum Request {
     Interrupt {
         /// Which run.
         run: Option<RunId>,
+    },
+    /// Answer a question of the agent.
+    Decide {
+        /// Which one.
+        question: QuestionId,
+        /// What a person says.
+        decision: Permission,
     },
     /// Put the session to rest, sandbox and all.
     Pause {
@@ -222,6 +230,22 @@ pub enum ReportBody {
         /// Its fields.
         body: Json,
     },
+    /// The agent asks before it does something, and waits.
+    Question {
+        /// Which question.
+        id: QuestionId,
+        /// What it wants to use.
+        tool: String,
+        /// What for.
+        input: Json,
+    },
+    /// It waits no longer.
+    Answered {
+        /// For which question.
+        id: QuestionId,
+        /// What became of it.
+        how: AnsweredHow,
+    },
     /// Something that this server does not know. It takes its number and says nothing.
     Skipped,
     /// The agent is done with the run.
@@ -241,11 +265,13 @@ impl ReportBody {
             Self::Begun
             | Self::Phase { .. }
             | Self::Retry { .. }
+            | Self::Answered { .. }
             | Self::Skipped
             | Self::Ended { .. } => 0,
             Self::TextDelta(text) | Self::ThinkingDelta(text) => size_as_json(text),
             Self::Message(body) => body.get().len(),
             Self::Output { name, body } => size_as_json(name) + body.get().len(),
+            Self::Question { tool, input, .. } => size_as_json(tool) + input.get().len(),
         }
     }
 }

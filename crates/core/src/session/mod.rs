@@ -52,6 +52,7 @@ mod keep;
 mod message;
 mod observe;
 mod persist;
+mod question;
 mod recover;
 mod request;
 mod rewind;
@@ -81,6 +82,7 @@ pub use message::{
     AgentEnding, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody, Request, Wake,
 };
 pub use persist::{PersistFailed, Persistence};
+pub use question::{ClosedQuestion, OpenQuestion, Questions};
 pub use rewind::Rewinding;
 pub use state::{PauseReason, Sandbox, StartWhy, State, Status};
 
@@ -95,6 +97,9 @@ pub struct Session {
     /// The last report of this incarnation that is in the log.
     spool: SpoolPosition,
     current: Option<CurrentRun>,
+    /// What the agent asks, and has asked lately.
+    #[serde(default, skip_serializing_if = "Questions::is_untouched")]
+    questions: Questions,
     queue: VecDeque<QueuedRun>,
     lineage: Lineage,
     log_epoch: LogEpoch,
@@ -165,6 +170,7 @@ impl Session {
             incarnation: Incarnation::ZERO,
             spool: SpoolPosition::ZERO,
             current: None,
+            questions: Questions::default(),
             queue: VecDeque::new(),
             lineage: Lineage::default(),
             log_epoch: LogEpoch::new(1),
@@ -268,6 +274,11 @@ impl Session {
         self.current.as_ref()
     }
 
+    /// What the agent asks, and has asked lately.
+    pub fn questions(&self) -> &Questions {
+        &self.questions
+    }
+
     /// The prompts that wait, next first.
     pub fn queued_runs(&self) -> impl ExactSizeIterator<Item = &QueuedRun> {
         self.queue.iter()
@@ -333,10 +344,11 @@ impl Session {
         let expiry = if self.state == State::Ended { None } else { self.expires_at };
         let run = if self.state == State::Active { self.run_deadline() } else { None };
         let idle = self.is_idle().then(|| self.idle_until(policy));
+        let decided = if self.state == State::Active { self.questions.deadline() } else { None };
         let capture = self.capture_deadline(policy);
         let rewind = self.rewind_deadline();
         let keeping = self.keeping_deadline(policy);
-        [sandbox, expiry, run, idle, capture, rewind, keeping].into_iter().flatten().min()
+        [sandbox, expiry, run, decided, idle, capture, rewind, keeping].into_iter().flatten().min()
     }
 
     /// What is wrong with this value, if anything is: no sequence of requests and facts leads
@@ -393,6 +405,8 @@ impl Session {
             && !self.queue.is_empty()
         {
             Some("a prompt waits though the agent is free")
+        } else if self.questions.open().any(|question| !self.works_on(question.run)) {
+            Some("a question is open though nobody works on its run")
         } else if self.rewinding.is_some()
             && !matches!(self.sandbox, Sandbox::Stopping { .. } | Sandbox::None)
         {
@@ -412,6 +426,10 @@ impl Session {
             && self.sandbox == Sandbox::Live
             && self.current.is_none()
             && self.queue.is_empty()
+    }
+
+    fn works_on(&self, run: RunId) -> bool {
+        self.current.as_ref().is_some_and(|current| current.id == run)
     }
 
     /// When the current run must be looked at again.

@@ -290,6 +290,10 @@ impl Session {
                 }
                 self.log(ctx, out, Entry::Output { run, name, body });
             }
+            ReportBody::Question { id, tool, input } => {
+                self.asked(ctx, out, run, id, tool, input);
+            }
+            ReportBody::Answered { id, how } => self.answered(ctx, out, id, how),
             ReportBody::Ended { how, usage } => {
                 let ending = current.ending;
                 self.current = None;
@@ -360,6 +364,7 @@ impl Session {
         }
         if self.state == State::Active {
             self.run_is_late(ctx, out);
+            self.decisions_are_late(ctx, out);
         }
         if self.is_idle() && self.idle_until(ctx.policy) <= now {
             self.freeze(ctx, out, PauseReason::Idle);

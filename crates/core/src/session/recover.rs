@@ -44,6 +44,7 @@ impl Session {
         if run.ending.is_some() {
             owed.push(Effect::Interrupt { incarnation, run: run.id });
         }
+        owed.extend(self.decisions_owed());
         owed
     }
 }

@@ -21,6 +21,9 @@ impl Session {
         match request {
             Request::Prompt(prompt) => self.prompt(ctx, &mut out, prompt)?,
             Request::Interrupt { run } => self.interrupt(ctx, &mut out, run)?,
+            Request::Decide { question, decision } => {
+                self.decide(ctx, &mut out, question, decision)?;
+            }
             Request::Pause { if_running } => self.pause(ctx, &mut out, if_running)?,
             Request::Resume(if_lost) => self.resume(ctx, &mut out, if_lost)?,
             Request::Stop => self.stop(ctx, &mut out)?,
@@ -242,6 +245,7 @@ impl Session {
                 ending.deadline = ending.deadline.plus(stood_still);
             }
         }
+        self.questions.stood_still(stood_still);
         // Between two resumes there is a pause, and that is an entry: no two have the same number.
         let asked = self.last_seq;
         let deadline = ctx.now.plus(ctx.policy.freeze_timeout);

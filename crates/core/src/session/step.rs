@@ -259,6 +259,7 @@ impl Session {
             Outcome::Interrupted(_) => self.interrupted_run = Some(run),
             Outcome::Cancelled | Outcome::Failed(_) => {}
         }
+        self.close_questions(ctx, out, run, &outcome);
         if let Some(failure) = outcome.failure() {
             self.log(ctx, out, Entry::RunError { run, failure: failure.clone() });
         }

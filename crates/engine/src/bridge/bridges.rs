@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ash_core::failure::{Death, Failure};
-use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
+use ash_core::id::{QuestionId, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::SpoolPosition;
+use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::{NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome};
@@ -33,7 +34,7 @@ use super::process::Isolation;
 use super::report::Understanding;
 use super::upkeep;
 use super::warm::Pool;
-use super::word::{done, failed, frame_of, not_prepared, start_failed, unexpected};
+use super::word::{decision_of, done, failed, frame_of, not_prepared, start_failed, unexpected};
 use crate::archive::Archive;
 use crate::files::Stored;
 use crate::host::{
@@ -286,6 +287,23 @@ impl SandboxHost for BridgeHost {
     async fn interrupt(&self, sandbox: SandboxRef, run: RunId) -> Result<(), HostError> {
         let ask = Ask::Interrupt { run: run.to_string() };
         done("interrupt a run", self.0.ask(sandbox, ask, ANSWER_TIMEOUT).await?)
+    }
+
+    async fn decide(
+        &self,
+        sandbox: SandboxRef,
+        question: QuestionId,
+        decision: &Permission,
+    ) -> Result<(), HostError> {
+        let decision = decision_of(decision)?;
+        let ask = Ask::Decide { id: question.to_string(), decision };
+        match self.0.ask(sandbox, ask, ANSWER_TIMEOUT).await? {
+            // It was answered otherwise, or is over: that is reported.
+            Answer::Done | Answer::Refused { .. } => Ok(()),
+            answer @ (Answer::Welcome(_) | Answer::Executed(_)) => {
+                Err(unexpected("answer a question", &answer))
+            }
+        }
     }
 
     async fn acknowledge(

@@ -3,6 +3,7 @@
 use ash_core::id::RunId;
 use ash_core::json::Json;
 use ash_core::number::SpoolPosition;
+use ash_core::permission::AnsweredHow;
 use ash_core::run::{Completion, Phase, Usage};
 use ash_core::session::{AgentEnding, NumberedReport, Report, ReportBody};
 use ash_core::time::Timestamp;
@@ -85,11 +86,25 @@ fn translate(event: Event) -> Option<ReportBody> {
         Event::ThinkingDelta(text) => ReportBody::ThinkingDelta(text),
         Event::Message(body) => ReportBody::Message(json(body).ok()?),
         Event::Output { name, body } => ReportBody::Output { name, body: json(body).ok()? },
-        Event::Question { .. } | Event::Answered { .. } => return None,
+        Event::Question { id, tool, input } => {
+            ReportBody::Question { id: id.parse().ok()?, tool, input: json(input).ok()? }
+        }
+        Event::Answered { id, how } => {
+            ReportBody::Answered { id: id.parse().ok()?, how: answered_how(how) }
+        }
         Event::Ended { how, usage } => {
             ReportBody::Ended { how: ending_of(how), usage: usage_of(usage) }
         }
     })
+}
+
+fn answered_how(how: ash_protocol::AnsweredHow) -> AnsweredHow {
+    match how {
+        ash_protocol::AnsweredHow::Allowed => AnsweredHow::Allowed,
+        ash_protocol::AnsweredHow::Denied => AnsweredHow::Denied,
+        ash_protocol::AnsweredHow::TimedOut => AnsweredHow::TimedOut,
+        ash_protocol::AnsweredHow::Withdrawn => AnsweredHow::Withdrawn,
+    }
 }
 
 fn phase_of(phase: ash_protocol::Phase) -> Phase {
@@ -150,13 +165,15 @@ mod test {
             reported(7, RUN, "text_delta", "17"),
             reported(8, "../../etc", "begun", "null"),
             reported(9, RUN, "ended", r#"{"how":"well"}"#),
+            reported(10, RUN, "question", r#"{"id":"../up","tool":"bash","input":{}}"#),
+            reported(11, RUN, "answered", r#"{"id":"7","how":"allowed"}"#),
         ];
         for report in strange {
             let read = understanding.read(report).unwrap();
             assert_eq!(read.report.body, ReportBody::Skipped);
         }
-        assert_eq!((understanding.last(), understanding.skipped()), (9, 5));
-        let known = understanding.read(reported(10, RUN, "text_delta", r#""hi""#)).unwrap();
+        assert_eq!((understanding.last(), understanding.skipped()), (11, 7));
+        let known = understanding.read(reported(12, RUN, "text_delta", r#""hi""#)).unwrap();
         assert_eq!(known.report.body, ReportBody::TextDelta("hi".to_owned()));
     }
 

@@ -152,6 +152,9 @@ impl Retelling {
             | Entry::ThinkingDelta { .. }
             | Entry::Message { .. }
             | Entry::Output { .. }
+            | Entry::PermissionRequest { .. }
+            | Entry::PermissionDecided { .. }
+            | Entry::PermissionAnswered { .. }
             | Entry::ReportTooLarge { .. }
             | Entry::RunError { .. }
             | Entry::ReportsLost { .. } => {}

@@ -4,7 +4,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use ash_core::failure::{Death, Failure, FailureCode};
-use ash_protocol::{Answer, Ask, EXIT_NO_ROOM, Frame, MAX_FRAME_BYTES};
+use ash_core::permission::Permission;
+use ash_protocol::{Answer, Ask, Decision, EXIT_NO_ROOM, Frame, MAX_FRAME_BYTES};
+use serde_json::value::RawValue;
 
 use crate::archive::ArchiveError;
 use crate::cloud::CloudError;
@@ -22,6 +24,19 @@ pub(super) fn frame_of(ask: &Ask) -> Result<Frame, HostError> {
         return Err(failed(attempted, format!("{length} bytes are more than it takes")));
     }
     Ok(frame)
+}
+
+/// What a person says to an agent's question, as its bridge hears it.
+pub(super) fn decision_of(permission: &Permission) -> Result<Decision, HostError> {
+    Ok(match permission {
+        Permission::Allow { input: None } => Decision::Allow { input: None },
+        Permission::Allow { input: Some(input) } => {
+            let input = RawValue::from_string(input.get().to_owned());
+            let input = input.map_err(|error| failed("answer a question", error))?;
+            Decision::Allow { input: Some(input) }
+        }
+        Permission::Deny { message } => Decision::Deny { message: message.clone() },
+    })
 }
 
 /// What may cross into a sandbox of the server's own environment.

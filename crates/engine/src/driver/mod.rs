@@ -22,6 +22,7 @@ mod last_words;
 mod note;
 pub(crate) mod past;
 mod perform;
+mod say;
 mod setback;
 
 use std::pin::pin;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ash_core::failure::Death;
-use ash_core::id::{RunId, SessionId, SnapshotId};
+use ash_core::id::{SessionId, SnapshotId};
 use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::resume::{Found, Source};
 use ash_core::session::{Effect, Fact, Sandbox, Session};
@@ -155,6 +155,7 @@ impl Hands {
                 Effect::Freeze { incarnation, .. }
                 | Effect::Deliver { incarnation, .. }
                 | Effect::Interrupt { incarnation, .. }
+                | Effect::Decide { incarnation, .. }
                 | Effect::Acknowledge { incarnation, .. } => {
                     let link = self.link.map_or_else(|| self.shared.next_link(), |(_, link)| link);
                     self.put(record, incarnation, effect, link);
@@ -318,11 +319,11 @@ impl Drop for UnderWay {
     }
 }
 
-struct Worker {
-    shared: Arc<Shared>,
+pub(super) struct Worker {
+    pub(super) shared: Arc<Shared>,
     facts: FactSender,
     outcomes: mpsc::Sender<Told>,
-    sandbox: SandboxRef,
+    pub(super) sandbox: SandboxRef,
     record: SessionRecord,
     told_to_stop: Arc<AtomicU32>,
 }
@@ -374,6 +375,7 @@ impl Worker {
             }
             Effect::Deliver { run, .. } => self.deliver(run).await,
             Effect::Interrupt { run, .. } => host.interrupt(sandbox, run).await,
+            Effect::Decide { question, decided, .. } => self.decide(question, decided).await,
             Effect::Acknowledge { through, .. } => host.acknowledge(sandbox, through).await,
             // Never in a lane.
             Effect::StopSandbox { .. }
@@ -452,14 +454,6 @@ impl Worker {
         if let Ok(Thawed::GoesOn) = tokio::time::timeout(ATTACH_ATTEMPT, thawed).await {
             self.tell(Fact::SandboxThawed { incarnation, asked }).await;
         }
-    }
-
-    async fn deliver(&self, run: RunId) -> Result<(), HostError> {
-        let prompt =
-            self.shared.store.prompt(self.sandbox.session, run).await.map_err(|error| {
-                HostError { attempted: "read the prompt", detail: error.to_string() }
-            })?;
-        self.shared.host.deliver(self.sandbox, run, &prompt).await
     }
 
     /// Says that something was not done. Of a sandbox that was told to stop nothing else is expected.

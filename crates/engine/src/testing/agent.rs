@@ -1,14 +1,22 @@
 //! What the agents of a [`FakeHost`](super::FakeHost) do with a prompt.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ash_core::failure::Death;
-use ash_core::id::RunId;
+use ash_core::id::{QuestionId, RunId};
+use ash_core::json::Json;
+use ash_core::permission::{AnsweredHow, Permission};
 use ash_core::run::{Completion, Phase, Usage};
 use ash_core::session::{AgentEnding, Report, ReportBody};
+use ash_core::time::Timestamp;
+use tokio::time::Instant;
 
 use super::world::World;
 use crate::host::SandboxRef;
+
+/// How long an agent waits for an answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 
 impl World {
     pub(super) fn deliver(self: &Arc<Self>, name: SandboxRef, run: RunId) {
@@ -44,6 +52,9 @@ impl World {
                 self.end(name, run, AgentEnding::Interrupted);
                 return;
             }
+            if self.dice.chance(faults.asks) && !self.ask(name, run).await {
+                return;
+            }
             let round = u32::try_from(1 + thing / 4).unwrap_or(1);
             let body = match thing % 4 {
                 0 => ReportBody::Phase { phase: Phase::StreamingLlm, round },
@@ -55,6 +66,50 @@ impl World {
         self.dawdle(self.mood().1).await;
         if self.may_go_on(name).await {
             self.end(name, run, AgentEnding::Completed(Completion::EndTurn));
+        }
+    }
+
+    /// Asks before a thing is done, and waits for the answer. Says whether it still lives.
+    async fn ask(&self, name: SandboxRef, run: RunId) -> bool {
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&self.dice.roll(u64::MAX).to_be_bytes());
+        let id = QuestionId::from_parts(Timestamp::from_millis(0), random);
+        let input = Json::of("what for").expect("text is JSON");
+        self.report(name, run, ReportBody::Question { id, tool: "bash".to_owned(), input });
+        let until = Instant::now() + ANSWER_PATIENCE;
+        let how = loop {
+            if !self.may_go_on(name).await {
+                return false;
+            }
+            let (decision, interrupted, mut changes) = {
+                let state = self.state();
+                let Some(sandbox) = state.sandboxes.get(&name) else { return false };
+                let decision = sandbox.decided.get(&id).cloned();
+                (decision, sandbox.interrupted.contains(&run), sandbox.changes.watch())
+            };
+            match decision {
+                Some(Permission::Allow { .. }) => break AnsweredHow::Allowed,
+                Some(Permission::Deny { .. }) => break AnsweredHow::Denied,
+                None if interrupted => break AnsweredHow::Withdrawn,
+                None if Instant::now() >= until => break AnsweredHow::TimedOut,
+                None => {
+                    let _late = tokio::time::timeout_at(until, changes.changed()).await;
+                }
+            }
+        };
+        self.report(name, run, ReportBody::Answered { id, how });
+        true
+    }
+
+    /// Tells an agent what a person says.
+    pub(super) fn decide(&self, name: SandboxRef, question: QuestionId, decision: &Permission) {
+        let mut otherwise = false;
+        self.change(name, |sandbox| {
+            let before = sandbox.decided.insert(question, decision.clone());
+            otherwise = before.is_some_and(|before| before != *decision);
+        });
+        if otherwise {
+            self.state().broken_promises.push(format!("{question} was answered twice"));
         }
     }
 

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ash_core::failure::Failure;
-use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
+use ash_core::id::{QuestionId, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::SpoolPosition;
+use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::{NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome};
@@ -103,6 +104,8 @@ through_the_gate! {
         -> Result<Thawed, HostError>;
     fn deliver(sandbox: SandboxRef, run: RunId, prompt: &Json) -> Result<(), HostError>;
     fn interrupt(sandbox: SandboxRef, run: RunId) -> Result<(), HostError>;
+    fn decide(sandbox: SandboxRef, question: QuestionId, decision: &Permission)
+        -> Result<(), HostError>;
     fn acknowledge(sandbox: SandboxRef, through: SpoolPosition) -> Result<(), HostError>;
     fn persist(persist: Persist<'_>, still: StandStill) -> Result<Option<Captured>, HostError>;
     fn put_back(session: SessionId, tenant: &TenantId, snapshot: SnapshotId)

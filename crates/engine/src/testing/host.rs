@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ash_core::failure::{Death, Failure, FailureCode};
-use ash_core::id::{RunId, SessionId, SnapshotId, TenantId};
+use ash_core::id::{QuestionId, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::SpoolPosition;
+use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::NumberedReport;
 use ash_core::snapshot::Captured;
@@ -45,6 +46,8 @@ pub struct HostFaults {
     pub deaf: u64,
     /// A batch of reports is sent once more.
     pub doubles: u64,
+    /// An agent asks before it does a thing.
+    pub asks: u64,
     /// How many things an agent does for a prompt; zero: a few.
     pub diligence: u64,
     /// The longest that a call, or a thing an agent does, takes.
@@ -261,6 +264,15 @@ impl SandboxHost for FakeHost {
             });
         })
         .await
+    }
+
+    async fn decide(
+        &self,
+        sandbox: SandboxRef,
+        question: QuestionId,
+        decision: &Permission,
+    ) -> Result<(), HostError> {
+        self.call("decide", || self.0.decide(sandbox, question, decision)).await
     }
 
     async fn acknowledge(

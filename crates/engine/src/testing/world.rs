@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ash_core::failure::{Death, Failure, FailureCode};
-use ash_core::id::{RunId, SessionId, SnapshotId};
+use ash_core::id::{QuestionId, RunId, SessionId, SnapshotId};
 use ash_core::number::{Incarnation, SpoolPosition};
+use ash_core::permission::Permission;
 use ash_core::resume::{Found, Native, Source, Workspace};
 use ash_core::run::{Completion, Usage};
 use ash_core::session::{AgentEnding, NumberedReport, Report, ReportBody};
@@ -55,6 +56,7 @@ pub(super) struct Cell {
     pub(super) frozen: bool,
     pub(super) known_runs: BTreeSet<RunId>,
     pub(super) interrupted: BTreeSet<RunId>,
+    pub(super) decided: BTreeMap<QuestionId, Permission>,
     pub(super) spool: BTreeMap<u64, Report>,
     pub(super) last_report: u64,
     /// Says that something changed, so that whoever waits looks again.
@@ -106,6 +108,7 @@ impl World {
             frozen: false,
             known_runs: BTreeSet::new(),
             interrupted: BTreeSet::new(),
+            decided: BTreeMap::new(),
             spool: BTreeMap::new(),
             last_report: 0,
             changes: Arc::default(),

@@ -41,6 +41,7 @@ pub(crate) const UNHURRIED: HostFaults = HostFaults {
     dies: 0,
     deaf: 0,
     doubles: 0,
+    asks: 0,
 };
 
 impl TestEngine {

@@ -12,6 +12,7 @@ mod file;
 mod history;
 mod message;
 mod object;
+mod permission;
 mod problem;
 mod run;
 pub(crate) mod schema;
@@ -41,6 +42,7 @@ pub use message::{
     OutputFormat, SendMessage, Sent, Thinking,
 };
 pub(crate) use object::Object;
+pub use permission::{Behavior, DecidePermission, Permission, PermissionDecided, Permissions};
 pub use problem::Problem;
 pub use run::{Run, RunBody, RunError, Runs, Usage};
 pub use session::{

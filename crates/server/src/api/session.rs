@@ -111,6 +111,10 @@ pub struct Session {
     pub turns: u32,
     /// How many prompts wait behind the running one.
     pub queued: u32,
+    /// How many permission questions of its agent wait for an answer.
+    #[serde(default)]
+    #[schema(required)]
+    pub open_permissions: u32,
     /// When it ends by itself.
     #[schema(required, format = DateTime)]
     pub expires_at: Option<String>,
@@ -179,6 +183,19 @@ pub enum PermissionMode {
     Plan,
 }
 
+impl PermissionMode {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BypassPermissions => "bypassPermissions",
+            Self::PermissionsByAgent => "permissionsByAgent",
+            Self::Default => "default",
+            Self::AcceptEdits => "acceptEdits",
+            Self::Plan => "plan",
+        }
+    }
+}
+
 /// A session to be made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -212,6 +229,10 @@ pub struct CreateSession {
     /// How tool calls are allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
+    /// After how long a question that nobody answers is answered with no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 100, maximum = 604_800_000)]
+    pub permission_timeout_ms: Option<u64>,
     /// Only these tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_tools: Option<Vec<String>>,
@@ -277,6 +298,13 @@ pub struct UpdateConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 100)]
     pub model: Option<String>,
+    /// How tool calls are allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
+    /// After how long a question that nobody answers is answered with no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 100, maximum = 604_800_000)]
+    pub permission_timeout_ms: Option<u64>,
     /// Only these tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_tools: Option<Vec<String>>,

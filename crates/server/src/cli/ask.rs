@@ -7,6 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use tokio::sync::mpsc;
 
 use super::Hint;
+use super::connect::Context;
 use super::exit::Mistake;
 use super::watch;
 
@@ -45,6 +46,12 @@ pub(super) fn lines() -> mpsc::Receiver<std::io::Result<String>> {
         }
     });
     lines
+}
+
+/// The lines that a person types who sees what is shown; nothing, if nobody does.
+pub(super) fn person(ctx: &Context) -> Option<mpsc::Receiver<std::io::Result<String>>> {
+    let sits_there = ctx.screen.is_terminal && !ctx.screen.json && std::io::stdin().is_terminal();
+    sits_there.then(lines)
 }
 
 /// A secret: from a terminal without showing it, otherwise all of standard input.

@@ -11,6 +11,7 @@ use super::connect::Context;
 use super::exit::{Exit, Mistake};
 use super::live::Live;
 use super::output::{Style, note, plain, print};
+use super::questions::Typed;
 use super::watch::{self, Form, OnCtrlC, Watched};
 use super::{Hint, ask, prefix};
 use crate::api::{Content, CreateSession, IfBusy, SendMessage};
@@ -64,7 +65,10 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     };
     let mut ctrl_c = watch::ctrl_c()?;
     let talked = match (message, lines) {
-        (Some(message), _) => say(ctx, session, message, &mut ctrl_c).await.map(Exit::from),
+        (Some(message), _) => {
+            let mut typed = ask::person(ctx).filter(|_| args.message.as_deref() != Some("-"));
+            say(ctx, session, message, &mut ctrl_c, typed.as_mut()).await.map(Exit::from)
+        }
         (None, Some(lines)) => converse(ctx, session, lines, &mut ctrl_c).await,
         (None, None) => Ok(Exit::Ok),
     };
@@ -99,11 +103,12 @@ async fn say(
     session: Uuid,
     text: String,
     ctrl_c: &mut Signal,
+    typed: Option<&mut Typed>,
 ) -> anyhow::Result<Watched> {
     let message = message(text);
     let stream = ctx.client.send(session, &message);
     let form = if ctx.screen.json { Form::Json } else { Form::Answer };
-    watch::watch(ctx, session, stream, form, OnCtrlC::CutTheRun, ctrl_c).await
+    watch::watch(ctx, session, stream, form, OnCtrlC::CutTheRun, ctrl_c, typed).await
 }
 
 /// Whoever talks to a session wants it awake.
@@ -189,7 +194,9 @@ async fn converse(
             "/exit" | "/quit" => return Ok(if is_script { last } else { Exit::Ok }),
             _ => {}
         }
-        last = match say(ctx, session, line, ctrl_c).await {
+        // A script that talks does not answer questions: what it says next is the next message.
+        let typed = (!is_script && ctx.screen.is_terminal).then_some(&mut lines.rest);
+        last = match say(ctx, session, line, ctrl_c, typed).await {
             Ok(watched @ (Watched::Left | Watched::Unread)) => return Ok(watched.into()),
             Ok(watched @ (Watched::Completed | Watched::Failed | Watched::Cut)) => watched.into(),
             // The next message may go better; without a server or a session there is none.

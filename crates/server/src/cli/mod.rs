@@ -24,6 +24,7 @@ mod model;
 mod output;
 mod parse;
 mod prefix;
+mod questions;
 mod render;
 mod serve;
 mod session;

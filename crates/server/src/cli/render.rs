@@ -74,6 +74,10 @@ impl<W: Write> Renderer<W> {
                     self.aside(Style::Red, &format!("  failed: {failure}"))?;
                 }
             }
+            "permission_resolved" => {
+                let how = one_line(event.text("how").unwrap_or("over"), 40);
+                self.aside(Style::Dim, &format!("  {}", how.replace('_', " ")))?;
+            }
             "run_retry" => self.take_back(&event.data)?,
             "session_resumed" => {
                 let receipt = serde_json::from_value::<ResumeReceipt>(event.data.clone());
@@ -207,6 +211,7 @@ pub(super) fn activity(event: &ServerEvent) -> Option<String> {
             Some(format!("running {}…", one_line(event.text("name").unwrap_or("a tool"), 40)))
         }
         "tool_result" => Some("thinking…".to_owned()),
+        "permission_request" => Some("waiting for an answer…".to_owned()),
         "run_retry" => Some("asking again…".to_owned()),
         _ => None,
     }

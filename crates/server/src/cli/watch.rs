@@ -13,6 +13,7 @@ use super::connect::Context;
 use super::exit::Exit;
 use super::live::{Live, TICK};
 use super::output::{Reader, look_for_reader, note, plain, reader, show};
+use super::questions::{Questions, Typed};
 use super::render::{Ending, Renderer, activity, cut_by, ending};
 use crate::client::{EventStream, Incoming, ServerEvent};
 
@@ -85,6 +86,7 @@ pub(super) async fn watch(
     form: Form,
     on_ctrl_c: OnCtrlC,
     ctrl_c: &mut Signal,
+    typed: Option<&mut Typed>,
 ) -> anyhow::Result<Watched> {
     let screen = &ctx.screen;
     let began = Instant::now();
@@ -98,6 +100,7 @@ pub(super) async fn watch(
     let mut cutting = JoinSet::new();
     let mut is_told = false;
     let mut ended = None;
+    let mut questions = Questions::new(ctx, session, typed.filter(|_| form == Form::Answer));
     let outcome = loop {
         tokio::select! {
             next = stream.next() => match next {
@@ -113,6 +116,9 @@ pub(super) async fn watch(
                     }
                     if let Some(label) = activity(&event) {
                         live.say(&label);
+                    }
+                    if form == Form::Answer {
+                        questions.hear(&event);
                     }
                     if event.name == "error" {
                         failure = Some(said(&event));
@@ -151,6 +157,10 @@ pub(super) async fn watch(
                 let client = ctx.client.clone();
                 cutting.spawn(async move { client.interrupt(session).await });
             }
+            Some(told) = questions.next() => {
+                live.wipe();
+                note(&told);
+            }
             Some(cut) = cutting.join_next() => {
                 // It may be over already.
                 if let Ok(Err(error)) = cut {
@@ -161,7 +171,9 @@ pub(super) async fn watch(
             _ = looks.tick(), if !screen.is_terminal => if look_for_reader() == Reader::Gone {
                 break Watched::Unread;
             },
-            _ = ticks.tick(), if renderer.is_at_start() && ended.is_none() => live.tick(),
+            _ = ticks.tick(), if renderer.is_at_start() && ended.is_none() && !questions.asks() => {
+                live.tick();
+            }
         }
     };
     live.wipe();

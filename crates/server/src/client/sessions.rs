@@ -6,10 +6,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::api::{
-    CloudSessions, CreateSession, Event, Events, ExecCommand, ExecOutcome, ForkSession, Logs,
-    Message, Messages, PauseSession, ResumeSession, Resumed, RewindSession, Rewound, Run, RunBody,
-    Runs, SendMessage, Sent, Session, SessionBody, SessionStatus, Sessions, Snapshot, SnapshotDiff,
-    Snapshots, UpdateConfig,
+    CloudSessions, CreateSession, DecidePermission, Event, Events, ExecCommand, ExecOutcome,
+    ForkSession, Logs, Message, Messages, PauseSession, Permission, PermissionDecided, Permissions,
+    ResumeSession, Resumed, RewindSession, Rewound, Run, RunBody, Runs, SendMessage, Sent, Session,
+    SessionBody, SessionStatus, Sessions, Snapshot, SnapshotDiff, Snapshots, UpdateConfig,
 };
 
 use super::error::ClientError;
@@ -177,6 +177,24 @@ impl Client {
         let answer: RunBody =
             self.ask(Ask::post(at(id, "/interrupt"), &json!({}), Repeat::Never)).await?;
         Ok(answer.run)
+    }
+
+    /// The permission questions of a session that are open.
+    pub async fn permissions(&self, id: Uuid) -> Result<Vec<Permission>, ClientError> {
+        let answer: Permissions = self.ask(Ask::get(at(id, "/permissions"))).await?;
+        Ok(answer.permissions)
+    }
+
+    /// Answers a permission question.
+    pub async fn decide(
+        &self,
+        id: Uuid,
+        permission: Uuid,
+        decision: &DecidePermission,
+    ) -> Result<PermissionDecided, ClientError> {
+        // The same answer twice is one.
+        let path = at(id, &format!("/permissions/{permission}"));
+        self.ask(Ask::post(path, decision, Repeat::Safe)).await
     }
 
     /// Runs a command beside the agent.

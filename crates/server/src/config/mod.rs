@@ -104,8 +104,10 @@ settings! {
     sandbox_uid_count: NonZeroU32 = "ASH_SANDBOX_UID_COUNT" default "65536", Now;
     /// A program that speaks the original's bridge protocol, for the runtime `legacy`
     bridge_entry: Option<PathBuf> = "ASH_BRIDGE_ENTRY" default "", Later("the runtime `legacy`");
-    /// What agents may do without asking, unless their session says otherwise
-    permission_mode: PermissionMode = "ASH_PERMISSION_MODE" default "bypassPermissions", Later("the runtime `claude`");
+    /// What agents may do without asking, unless they or their session say otherwise; by default everything in a sandbox, and nothing that changes something without one
+    permission_mode: Option<PermissionMode> = "ASH_PERMISSION_MODE" default "", Now;
+    /// After how long a permission question that nobody answers is answered with no
+    permission_timeout_ms: Duration = "ASH_PERMISSION_TIMEOUT_MS" default "600000", Now;
 
     /// Where sessions are copied to, as `s3://bucket/prefix`, `gs://bucket/prefix` or `file:///path`
     snapshot_url: Option<BucketUrl> = "ASH_SNAPSHOT_URL" default "", Now;

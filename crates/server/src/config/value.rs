@@ -8,6 +8,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::api;
+
 /// The longest time that a setting may name, a hundred years: sums with the clock stay in range.
 const MAX_MILLIS: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
 
@@ -124,15 +126,20 @@ pub enum PermissionMode {
 }
 
 impl PermissionMode {
+    /// The same as a session has it.
+    pub fn of_session(self) -> api::PermissionMode {
+        match self {
+            Self::BypassPermissions => api::PermissionMode::BypassPermissions,
+            Self::PermissionsByAgent => api::PermissionMode::PermissionsByAgent,
+            Self::Default => api::PermissionMode::Default,
+            Self::AcceptEdits => api::PermissionMode::AcceptEdits,
+            Self::Plan => api::PermissionMode::Plan,
+        }
+    }
+
     /// Its name on the wire.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BypassPermissions => "bypassPermissions",
-            Self::PermissionsByAgent => "permissionsByAgent",
-            Self::Default => "default",
-            Self::AcceptEdits => "acceptEdits",
-            Self::Plan => "plan",
-        }
+        self.of_session().as_str()
     }
 }
 

@@ -22,6 +22,7 @@ use super::code::Code;
 use super::error::ApiError;
 use super::sse::LargeFrames;
 use crate::agents::definition_of;
+use crate::api::PermissionMode;
 use crate::secret::{ApiSecret, Sealer};
 use crate::sessions::{InCloud, Options, session_view};
 
@@ -251,6 +252,25 @@ impl App {
             .await?;
         let definition = definition_of(&agent).map_err(ApiError::internal)?;
         Ok(definition.manifest.limits.turn_timeout_ms.map(Duration::from_millis))
+    }
+
+    /// What a session's agent asks about, if its session says so: that may leave it to the agent.
+    pub(super) async fn permission_mode(
+        &self,
+        stored: &StoredSession,
+        said: PermissionMode,
+    ) -> Result<&'static str, ApiError> {
+        if said != PermissionMode::PermissionsByAgent {
+            return Ok(said.as_str());
+        }
+        let record = &stored.record;
+        let agent = self
+            .store()
+            .agent_version(&record.tenant, &record.agent_name, record.agent_version)
+            .await?;
+        let definition = definition_of(&agent).map_err(ApiError::internal)?;
+        let of_agent = definition.manifest.permission_mode.map(PermissionMode::from);
+        Ok(of_agent.unwrap_or(said).as_str())
     }
 
     /// What the runs of a session may still cost, and the right to promise it to the next one;

@@ -229,9 +229,14 @@ impl From<Refusal> for ApiError {
         let status = match refusal {
             Refusal::Ended => StatusCode::GONE,
             Refusal::NotActive(_) => StatusCode::BAD_REQUEST,
-            Refusal::RunInProgress | Refusal::BeingRewound => StatusCode::CONFLICT,
+            Refusal::RunInProgress
+            | Refusal::BeingRewound
+            | Refusal::QuestionDecided
+            | Refusal::QuestionClosed(_) => StatusCode::CONFLICT,
             Refusal::QueueFull => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::NoSuchRun | Refusal::NoSuchTurn => StatusCode::NOT_FOUND,
+            Refusal::NoSuchRun | Refusal::NoSuchTurn | Refusal::NoSuchQuestion => {
+                StatusCode::NOT_FOUND
+            }
         };
         let message = match refusal {
             Refusal::Ended => "Session has ended — create a new session".to_owned(),
@@ -241,6 +246,11 @@ impl From<Refusal> for ApiError {
             Refusal::NoSuchRun => "There is no such run, or it is over".to_owned(),
             Refusal::NoSuchTurn => "There is no such turn".to_owned(),
             Refusal::BeingRewound => "The session is being rewound".to_owned(),
+            Refusal::NoSuchQuestion => "There is no such permission question".to_owned(),
+            Refusal::QuestionDecided => "The question was answered otherwise already".to_owned(),
+            Refusal::QuestionClosed(how) => {
+                format!("The question is not open any more: {}", how.as_str())
+            }
         };
         // For a session that is over there is nothing to bring back.
         let is_over = refusal == Refusal::NotActive(Status::Ended);
@@ -252,7 +262,10 @@ impl From<Refusal> for ApiError {
             | Refusal::NotActive(_)
             | Refusal::RunInProgress
             | Refusal::NoSuchRun
-            | Refusal::NoSuchTurn => error,
+            | Refusal::NoSuchTurn
+            | Refusal::NoSuchQuestion
+            | Refusal::QuestionDecided
+            | Refusal::QuestionClosed(_) => error,
         }
     }
 }

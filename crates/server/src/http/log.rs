@@ -157,6 +157,9 @@ fn system_line(logged: &LogEntry) -> Option<(&'static str, String, String)> {
         | Entry::ThinkingDelta { .. }
         | Entry::Message { .. }
         | Entry::Output { .. }
+        | Entry::PermissionRequest { .. }
+        | Entry::PermissionDecided { .. }
+        | Entry::PermissionAnswered { .. }
         | Entry::ReportTooLarge { .. }
         | Entry::RunError { .. }
         | Entry::RunEnded { .. }

@@ -98,7 +98,7 @@ async fn accept(
     // What one prompt may spend is not promised to another: one at a time, where there is a budget.
     let (budget, _turn) = app.budget_left(caller, stored).await?;
     let prompt = SendPrompt {
-        content: prompt(stored, body, bytes, budget)?,
+        content: prompt(app, stored, body, bytes, budget).await?,
         if_busy: match body.if_busy {
             api::IfBusy::Queue => IfBusy::Queue,
             api::IfBusy::Reject => IfBusy::Reject,
@@ -138,7 +138,8 @@ fn wants_no_stream(headers: &HeaderMap) -> bool {
 }
 
 /// What the agent is given: what was said, as it came, and the options of the run.
-fn prompt(
+async fn prompt(
+    app: &App,
     stored: &StoredSession,
     body: &SendMessage,
     bytes: &[u8],
@@ -167,6 +168,12 @@ fn prompt(
     option("thinking", json!(body.thinking));
     option("outputFormat", json!(body.output_format));
     let tools = Tools::of(&stored.record.settings.config).map_err(ApiError::internal)?;
+    let mode = match tools.permission_mode {
+        Some(mode) => Some(app.permission_mode(stored, mode).await?),
+        None => None,
+    };
+    option("permissionMode", json!(mode));
+    option("permissionTimeoutMs", json!(tools.permission_timeout_ms));
     option("allowedTools", json!(tools.allowed_tools));
     option("disallowedTools", json!(tools.disallowed_tools));
     if options.is_empty() {

@@ -34,6 +34,7 @@ mod media;
 mod messages;
 mod metrics;
 mod openapi;
+mod permissions;
 mod runs;
 mod sessions;
 mod snapshots;
@@ -83,6 +84,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(sessions::resume))
         .routes(routes!(sessions::stop))
         .routes(routes!(sessions::interrupt))
+        .routes(routes!(permissions::list))
+        .routes(routes!(permissions::decide))
         .routes(routes!(messages::send, messages::list))
         .routes(routes!(stream::follow))
         .routes(routes!(log::events))

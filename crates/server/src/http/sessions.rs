@@ -220,7 +220,7 @@ pub(super) async fn get(
 
 /// Change a session's options
 ///
-/// The model and the tools change with the next message; the rest with the next sandbox.
+/// The model, the tools and what is asked about change with the next message; the rest with the next sandbox.
 #[utoipa::path(
     patch, path = "/api/sessions/{id}/config", tag = "sessions", operation_id = "configureSession",
     params(("id" = uuid::Uuid, Path, description = "The session")),
@@ -397,6 +397,9 @@ fn cannot(what: &str, error: EngineError) -> ApiError {
         | Refusal::QueueFull
         | Refusal::NoSuchRun
         | Refusal::NoSuchTurn
+        | Refusal::NoSuchQuestion
+        | Refusal::QuestionDecided
+        | Refusal::QuestionClosed(_)
         | Refusal::BeingRewound => return refusal.into(),
     };
     let message = format!("Cannot {what} session with status \"{standing}\"");
@@ -428,6 +431,7 @@ fn check(body: &CreateSession) -> Result<(), ApiError> {
     check_words(body.title.as_deref(), body.metadata.as_ref())?;
     check_env(body.extra_env.as_ref())?;
     check_times(body.idle_timeout_ms, body.ttl_ms)?;
+    check_permission_timeout(body.permission_timeout_ms)?;
     body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
     Ok(())
 }
@@ -439,9 +443,15 @@ pub(super) fn check_times(idle_timeout: Option<u64>, ttl: Option<u64>) -> Result
     Ok(())
 }
 
+fn check_permission_timeout(timeout: Option<u64>) -> Result<(), ApiError> {
+    timeout.map(|ms| range("permissionTimeoutMs", ms, 100, 604_800_000)).transpose()?;
+    Ok(())
+}
+
 fn check_update(body: &UpdateConfig) -> Result<(), ApiError> {
     check_model(body.model.as_deref())?;
     length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
+    check_permission_timeout(body.permission_timeout_ms)?;
     check_words(body.title.as_deref(), body.metadata.as_ref())
 }
 

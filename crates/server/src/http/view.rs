@@ -7,8 +7,9 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use ash_core::entry::{EndedBy, Entry};
-use ash_core::id::{RunId, SessionId};
+use ash_core::id::{QuestionId, RunId, SessionId};
 use ash_core::number::{Cursor, LogEpoch};
+use ash_core::permission::{AnsweredHow, Permission};
 use ash_core::run::Usage;
 use ash_core::session::LogEntry;
 use ash_engine::{Gap, GapReason};
@@ -30,7 +31,7 @@ pub(crate) struct Frame {
 }
 
 /// Names of frames and types of events that an agent cannot use for its own.
-const OURS: [&str; 33] = [
+const OURS: [&str; 36] = [
     "context_lost",
     "done",
     "error",
@@ -38,6 +39,9 @@ const OURS: [&str; 33] = [
     "lifecycle",
     "message",
     "output",
+    "permission_decided",
+    "permission_request",
+    "permission_resolved",
     "phase",
     "prompt",
     "reasoning",
@@ -188,6 +192,23 @@ fn shown(session: SessionId, entry: &Entry) -> (Cow<'static, str>, String) {
             return ("message".into(), message(session, *run, body.get()));
         }
         Entry::Output { run, name, body } => return output(*run, name, body.get()),
+        Entry::PermissionRequest { run, id, tool, input } => {
+            let input: Value = serde_json::from_str(input.get()).unwrap_or(Value::Null);
+            ("permission_request", json!({ "id": id, "tool": tool, "input": input, "runId": run }))
+        }
+        Entry::PermissionDecided { run, id, decision } => {
+            ("permission_decided", decided(*run, *id, decision))
+        }
+        Entry::PermissionAnswered { run, id, how, code } => (
+            "permission_resolved",
+            json!({
+                "id": id,
+                "behavior": if *how == AnsweredHow::Allowed { "allow" } else { "deny" },
+                "how": how,
+                "code": code,
+                "runId": run,
+            }),
+        ),
         Entry::ReportTooLarge { run, bytes } => {
             ("report_too_large", json!({ "runId": run, "bytes": bytes }))
         }
@@ -204,6 +225,19 @@ fn shown(session: SessionId, entry: &Entry) -> (Cow<'static, str>, String) {
         Entry::ReportsLost { missing } => ("reports_lost", json!({ "missing": missing })),
     };
     (event.into(), data.to_string())
+}
+
+/// What a person says to a question.
+fn decided(run: RunId, id: QuestionId, decision: &Permission) -> Value {
+    let mut data = json!({ "id": id, "behavior": decision.behavior(), "runId": run });
+    match decision {
+        Permission::Allow { input: Some(input) } => {
+            data["input"] = serde_json::from_str(input.get()).unwrap_or(Value::Null);
+        }
+        Permission::Deny { message: Some(message) } => data["message"] = json!(message),
+        Permission::Allow { input: None } | Permission::Deny { message: None } => {}
+    }
+    data
 }
 
 /// What an agent calls its own, unless it is a name of ours or no name at all.
@@ -345,6 +379,9 @@ pub(crate) fn event(session: SessionId, entry: &Entry) -> (Cow<'static, str>, St
         | Entry::RunCancelling { .. }
         | Entry::TextDelta { .. }
         | Entry::Output { .. }
+        | Entry::PermissionRequest { .. }
+        | Entry::PermissionDecided { .. }
+        | Entry::PermissionAnswered { .. }
         | Entry::ReportTooLarge { .. }
         | Entry::ContextLost { .. }
         | Entry::RunError { .. }

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::{AgentEnding, AwayOutcome, Effect, Fact, NumberedReport, Report, ReportBody};
+use super::question::answer_of;
 use super::world::{Work, World};
 use crate::failure::{Death, Failure, FailureCode};
-use crate::id::{RunId, SnapshotId};
+use crate::id::{QuestionId, RunId, SnapshotId};
+use crate::json::Json;
 use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
 use crate::policy::Policy;
 use crate::resume::{Found, Native, Source, Workspace};
@@ -17,10 +19,12 @@ use crate::time::Timestamp;
 /// A sandbox in the host.
 #[derive(Clone, Default)]
 pub(super) struct Live {
-    frozen: bool,
+    pub(super) frozen: bool,
     run: Option<RunId>,
     known_runs: BTreeSet<RunId>,
     interrupted: bool,
+    /// What its agent asks, and what it was told.
+    pub(super) asked: BTreeMap<QuestionId, Option<Seq>>,
     last_report: u64,
     /// Kept until acknowledged; an owner that attaches gets what it has not seen.
     spool: BTreeMap<u64, Report>,
@@ -93,6 +97,9 @@ impl World {
                 {
                     sandbox.interrupted = true;
                 }
+            }
+            Effect::Decide { incarnation, question, decided } => {
+                self.hear_decision(incarnation, question, decided);
             }
             Effect::Persist { number, .. } => {
                 // Some are never heard of again, and some fail.
@@ -236,6 +243,17 @@ impl World {
                 let phase = phases[usize::from(which) % phases.len()];
                 report.body = ReportBody::Phase { phase, round };
             }
+            Work::Question => {
+                self.random += 1;
+                let id = QuestionId::from_uuid(uuid::Uuid::from_u64_pair(8, self.random));
+                sandbox.asked.insert(id, None);
+                let (tool, input) = ("bash".to_owned(), Json::of("ls").unwrap());
+                report.body = ReportBody::Question { id, tool, input };
+            }
+            Work::Answer { how } => {
+                let Some((id, decided)) = sandbox.asked.pop_first() else { return };
+                report.body = ReportBody::Answered { id, how: answer_of(decided, how) };
+            }
             Work::Retry => report.body = ReportBody::Retry { round },
             Work::SkipNumber => sandbox.last_report += 1,
             Work::Finish(how) => {
@@ -247,6 +265,7 @@ impl World {
                 };
                 report.body = ReportBody::Ended { how, usage: Usage::default() };
                 sandbox.run = None;
+                sandbox.asked.clear();
             }
             Work::ForeignRun => {
                 report.run = RunId::from_parts(Timestamp::from_millis(5), [9; 10]);

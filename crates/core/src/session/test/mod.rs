@@ -1,11 +1,13 @@
 //! The session by example; the invariants are in [`property`].
 
+mod check;
 mod history;
 mod host;
 mod keep;
 mod pause;
 mod persist;
 mod property;
+mod question;
 mod resume;
 mod rewind;
 mod torn;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::{
-    Decision, Effect, Fact, IfBusy, IfRunning, LogEntry, PauseReason, Prompt, Request, RunChange,
-    Sandbox, Session, State, Wake,
+    Decision, Effect, Fact, IfBusy, IfRunning, PauseReason, Prompt, Request, RunChange, Sandbox,
+    Session, State, Wake,
 };
 use super::host::{Live, policy};
 use crate::entry::{Entry, ResumePath};
@@ -53,6 +53,7 @@ pub(super) enum Ask {
     Prompt { reject: bool, wake: bool, quick: bool },
     Interrupt,
     InterruptQueued(usize),
+    Decide { which: usize, allow: bool },
     Pause(u8),
     Resume,
     Stop,
@@ -70,6 +71,11 @@ pub(super) enum Work {
     Talk,
     Phase(u8),
     Retry,
+    Question,
+    /// Takes what was decided, or has waited long enough.
+    Answer {
+        how: u8,
+    },
     SkipNumber,
     Finish(u8),
     ForeignRun,
@@ -82,6 +88,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         }),
         3 => Just(Ask::Interrupt),
         1 => any::<usize>().prop_map(Ask::InterruptQueued),
+        3 => any::<(usize, bool)>().prop_map(|(which, allow)| Ask::Decide { which, allow }),
         3 => any::<u8>().prop_map(Ask::Pause),
         4 => Just(Ask::Resume),
         2 => Just(Ask::Stop),
@@ -97,6 +104,8 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Work::Talk),
         2 => any::<u8>().prop_map(Work::Phase),
         1 => Just(Work::Retry),
+        3 => Just(Work::Question),
+        2 => any::<u8>().prop_map(|how| Work::Answer { how }),
         1 => Just(Work::SkipNumber),
         3 => any::<u8>().prop_map(Work::Finish),
         1 => Just(Work::ForeignRun),
@@ -138,7 +147,7 @@ pub(super) struct World {
     pub(super) purges: u32,
     /// Every snapshot that was recorded, in order.
     pub(super) snapshots: Vec<Snapshot>,
-    random: u64,
+    pub(super) random: u64,
     /// Whether what is being decided is a person's wish that runs end.
     person_ends_runs: bool,
 }
@@ -391,6 +400,7 @@ impl World {
                 let run = waiting.get(index % waiting.len().max(1)).copied();
                 Request::Interrupt { run }
             }
+            Ask::Decide { which, allow } => self.decision(which, allow),
             Ask::Pause(how) => Request::Pause {
                 if_running: match how % 3 {
                     0 => IfRunning::Freeze,
@@ -455,32 +465,6 @@ impl World {
             assert!(may, "something on its way is captured: {:?}", self.session);
         }
         self.owed.extend(decision.effects);
-    }
-
-    /// What is told of a failure or a loss is told in an entry of its own, right beside.
-    fn check_neighbours(&self, next: &LogEntry) {
-        let last = self.log.last();
-        if let Entry::RunEnded { run, outcome, .. } = &next.entry {
-            let failure = outcome.failure().cloned();
-            let told = failure.map(|failure| Entry::RunError { run: *run, failure });
-            let before = last.filter(|entry| matches!(entry, Entry::RunError { .. }));
-            assert_eq!(before, told.as_ref(), "{run} ended as {outcome:?}");
-        } else {
-            assert!(!matches!(last, Some(Entry::RunError { .. })), "{next:?} after a run's error");
-        }
-        if let Entry::SessionResumed { receipt, path, .. } = &next.entry {
-            let receipt = receipt.expect("every resume has a receipt");
-            assert_eq!((receipt.last_seq.next(), receipt.path), (next.seq, *path));
-            assert_eq!(receipt.source.is_none(), *path == ResumePath::Warm);
-        }
-        let lost = match last {
-            // Once: a sandbox that is thawed has lost nothing more.
-            Some(Entry::SessionResumed { receipt, path: ResumePath::Cold, .. }) => {
-                receipt.is_some_and(|receipt| receipt.context_lost().is_some())
-            }
-            Some(_) | None => false,
-        };
-        assert_eq!(matches!(next.entry, Entry::ContextLost { .. }), lost, "{next:?}");
     }
 
     fn status(&mut self, run: RunId, status: RunStatus) {

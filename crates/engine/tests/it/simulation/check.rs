@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ash_core::entry::Entry;
 use ash_core::id::{RunId, SessionId, TenantId};
 use ash_core::number::Seq;
+use ash_core::permission::{AnsweredHow, Permission};
 use ash_core::run::RunStatus;
 use ash_core::session::{LogEntry, Sandbox, State, Status};
 use ash_store::{RunRecord, Store as _};
@@ -34,6 +35,7 @@ pub(super) async fn at_the_end(world: &World) {
     for (session, log) in &logs {
         log_has_no_hole(world, *session, log).await;
         every_run_ends_once(world, *session, log).await;
+        every_question_is_answered_once(log);
     }
     for (run, session) in accepted(world) {
         assert!(
@@ -42,6 +44,13 @@ pub(super) async fn at_the_end(world: &World) {
                 .any(|e| matches!(e.entry, Entry::Prompt { run: of, .. } if of == run)),
             "accepted run {run} is not in the log"
         );
+    }
+    for (session, question, decision) in &world.notes.lock().unwrap().decided {
+        let decided = logs[session].iter().filter_map(|logged| match &logged.entry {
+            Entry::PermissionDecided { id, decision, .. } if id == question => Some(decision),
+            _ => None,
+        });
+        assert_eq!(decided.collect::<Vec<_>>(), [decision], "{question} was decided otherwise");
     }
     // A follower that missed its cue would wait for ever for the last entry.
     world
@@ -104,6 +113,39 @@ async fn every_run_ends_once(world: &World, session: SessionId, log: &[LogEntry]
         assert_eq!(endings, vec![record.status], "run {} of {session}", record.id);
         the_log_tells_what_was_said(world, &record, log);
     }
+}
+
+/// A question is asked once, decided once at most, and over before its run is.
+fn every_question_is_answered_once(log: &[LogEntry]) {
+    let mut open = BTreeMap::new();
+    for logged in log {
+        match &logged.entry {
+            Entry::PermissionRequest { run, id, .. } => {
+                assert_eq!(open.insert(*id, (*run, None)), None, "{id} was asked twice");
+            }
+            Entry::PermissionDecided { id, decision, .. } => {
+                let (_, decided) = open.get_mut(id).expect("only what is open is decided");
+                assert!(decided.replace(decision).is_none(), "{id} was decided twice");
+            }
+            Entry::PermissionAnswered { id, how, .. } => {
+                let (_, decided) = open.remove(id).expect("only what is open is answered");
+                match how {
+                    AnsweredHow::Allowed => {
+                        assert!(matches!(decided, Some(Permission::Allow { .. })), "{id}");
+                    }
+                    AnsweredHow::Denied => {
+                        assert!(matches!(decided, Some(Permission::Deny { .. })), "{id}");
+                    }
+                    AnsweredHow::TimedOut | AnsweredHow::Withdrawn | AnsweredHow::Lost => {}
+                }
+            }
+            Entry::RunEnded { run, .. } => {
+                assert!(open.values().all(|(of, _)| of != run), "{run} ended with a question");
+            }
+            _ => {}
+        }
+    }
+    assert!(open.is_empty(), "questions were never answered: {open:?}");
 }
 
 /// What is in the log of a run is what the agent said: nothing twice, nothing left out, nothing

@@ -65,6 +65,13 @@ fn an_engine_can_be_killed_at_every_step_of_a_bad_day() {
     kill_at_every_step(8, 1, store, host);
 }
 
+/// The same with agents that ask before each thing they do.
+#[test]
+fn an_engine_can_be_killed_at_every_step_of_answering_questions() {
+    let host = HostFaults { asks: 1_000, ..HostFaults::default() };
+    kill_at_every_step(9, 2, StoreFaults::default(), host);
+}
+
 fn kill_at_every_step(seed: u64, places: u32, store: StoreFaults, host: HostFaults) {
     let host = HostFaults { slowness: Duration::from_millis(5), ..host };
     let mut step = 1;
@@ -115,7 +122,15 @@ impl Told {
         for reason in ["Requested", "Idle", "Evicted", "ServerRestart"] {
             assert!(self.pauses.contains_key(reason), "no session was paused: {reason}");
         }
-        for kind in ["session_resumed", "session_failed", "session_stopped", "run_cancelling"] {
+        for kind in [
+            "session_resumed",
+            "session_failed",
+            "session_stopped",
+            "run_cancelling",
+            "permission_request",
+            "permission_decided",
+            "permission_answered",
+        ] {
             assert!(self.kinds.contains_key(kind), "there was no {kind}");
         }
     }

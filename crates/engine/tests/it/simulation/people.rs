@@ -8,6 +8,7 @@ use std::time::Duration;
 use ash_core::id::{SessionId, TenantId};
 use ash_core::json::Json;
 use ash_core::number::{Cursor, Turn};
+use ash_core::permission::Permission;
 use ash_core::session::{IfBusy, IfRunning, PauseReason, Wake};
 use ash_engine::signal::Watcher;
 use ash_engine::testing::Dice;
@@ -49,7 +50,7 @@ impl Client {
             tokio::time::sleep(self.dice.while_of(Duration::from_secs(8))).await;
             // Two people may want something of one session at the same moment.
             let session = if self.dice.chance(300) { self.any_session() } else { own };
-            match self.dice.roll(19) {
+            match self.dice.roll(22) {
                 0..=7 => self.prompt(session).await,
                 8 => self.ask(|e, t| async move { e.interrupt(&t, session, None).await }).await,
                 9 => {
@@ -98,6 +99,7 @@ impl Client {
                         followers.spawn(self.follower(own).follow());
                     }
                 }
+                18..=20 => self.answer(session).await,
                 _ => {
                     // Somebody else looks at the same log from its start.
                     followers.spawn(self.follower(session).follow());
@@ -155,6 +157,33 @@ impl Client {
             }
             Err(EngineError::Refused(_)) => {}
             Err(error) => panic!("a prompt was answered with {error}"),
+        }
+    }
+
+    /// Answers one of the questions that a session's agent asks, if there are any.
+    async fn answer(&mut self, session: SessionId) {
+        let asked = self.insist(|e, t| async move { e.questions(&t, session).await }).await;
+        let questions = asked.unwrap_or_default();
+        if questions.is_empty() {
+            return;
+        }
+        let which = self.dice.roll(u64::try_from(questions.len()).unwrap());
+        let id = questions[usize::try_from(which).unwrap()].open.id;
+        let decision = match self.dice.roll(3) {
+            0 => Permission::Allow { input: None },
+            1 => Permission::Allow { input: Some(Json::of("otherwise").unwrap()) },
+            _ => Permission::Deny { message: None },
+        };
+        let answer = self
+            .insist(|engine, tenant| {
+                let decision = decision.clone();
+                async move { engine.answer(&tenant, session, id, decision).await }
+            })
+            .await;
+        match answer {
+            Ok(()) => self.notes.lock().unwrap().decided.push((session, id, decision)),
+            Err(EngineError::Refused(_)) => {}
+            Err(error) => panic!("an answer was answered with {error}"),
         }
     }
 

@@ -5,8 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ash_core::id::{AgentId, RunId, SessionId, TenantId};
+use ash_core::id::{AgentId, QuestionId, RunId, SessionId, TenantId};
 use ash_core::json::Json;
+use ash_core::permission::Permission;
 use ash_core::policy::Policy;
 use ash_core::session::LogEntry;
 use ash_core::time::Clock as _;
@@ -57,6 +58,7 @@ impl Plan {
                 dies: maybe(60),
                 deaf: maybe(500),
                 doubles: maybe(300),
+                asks: maybe(500),
                 diligence: 0,
                 slowness: Duration::from_millis(1 + maybe(2_000)),
             },
@@ -78,6 +80,8 @@ pub(super) struct Notes {
     pub(super) sessions: Vec<SessionId>,
     pub(super) accepted: BTreeMap<RunId, SessionId>,
     pub(super) ended: Vec<SessionId>,
+    /// What people were told that it is decided.
+    pub(super) decided: Vec<(SessionId, QuestionId, Permission)>,
     pub(super) seen: Vec<(SessionId, Vec<LogEntry>)>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{CreateSession, SessionBody};
+use crate::api::{CreateSession, PermissionMode, SessionBody};
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::live::Live;
@@ -38,6 +38,12 @@ pub(super) struct Args {
     /// What the agent is told beside its own instructions
     #[arg(long, value_name = "TEXT")]
     system_prompt: Option<String>,
+    /// What it may do without asking: bypassPermissions, permissionsByAgent, default, acceptEdits or plan
+    #[arg(long, value_name = "MODE", value_parser = parse::word::<PermissionMode>)]
+    permission_mode: Option<PermissionMode>,
+    /// After how long a question that nobody answers is answered with no, such as 10m
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    permission_timeout: Option<Duration>,
     /// The credential its model requests are made with: its id, or how that begins
     #[arg(long, value_name = "ID")]
     credential: Option<String>,
@@ -59,6 +65,8 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         budget_usd: args.budget,
         metadata: parse::map(args.metadata),
         system_prompt: args.system_prompt,
+        permission_mode: args.permission_mode,
+        permission_timeout_ms: parse::millis(args.permission_timeout),
         credential_id,
         ..CreateSession::default()
     };

@@ -11,7 +11,7 @@ use crate::cli::exit::Exit;
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, Style, note, plain, print};
 use crate::cli::watch::{self, Form, OnCtrlC};
-use crate::cli::{format, parse, prefix};
+use crate::cli::{ask, format, parse, prefix};
 use crate::client::{Cursor, Until};
 
 /// A session.
@@ -104,7 +104,9 @@ pub(super) async fn resume(ctx: &Context, args: &Resume) -> anyhow::Result<Exit>
     let form = if ctx.screen.json { Form::Json } else { Form::Answer };
     let mut ctrl_c = watch::ctrl_c()?;
     let stream = ctx.client.follow(id, after, Until::Idle);
-    Ok(watch::watch(ctx, id, stream, form, OnCtrlC::Leave, &mut ctrl_c).await?.into())
+    let mut typed = ask::person(ctx);
+    let typed = typed.as_mut();
+    Ok(watch::watch(ctx, id, stream, form, OnCtrlC::Leave, &mut ctrl_c, typed).await?.into())
 }
 
 fn tell(ctx: &Context, session: Session) -> anyhow::Result<Exit> {

@@ -9,6 +9,7 @@ mod history;
 mod import;
 mod lifecycle;
 mod list;
+mod permissions;
 mod send;
 mod show;
 mod snapshots;
@@ -45,6 +46,10 @@ enum Command {
     End(lifecycle::Which),
     /// Cut the run that goes on
     Interrupt(lifecycle::Which),
+    /// List the permission questions that wait for an answer
+    Permissions(lifecycle::Which),
+    Allow(permissions::Allow),
+    Deny(permissions::Deny),
     Export(export::Args),
     Import(import::Args),
     Exec(exec::Args),
@@ -68,6 +73,9 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         Command::Resume(args) => lifecycle::resume(ctx, &args).await,
         Command::End(which) => lifecycle::end(ctx, &which).await,
         Command::Interrupt(which) => lifecycle::interrupt(ctx, &which).await,
+        Command::Permissions(which) => permissions::list(ctx, &which).await,
+        Command::Allow(args) => permissions::allow(ctx, args).await,
+        Command::Deny(args) => permissions::deny(ctx, args).await,
         Command::Export(args) => export::run(ctx, &args).await,
         Command::Import(args) => import::run(ctx, &args).await,
         Command::Exec(args) => exec::run(ctx, args).await,

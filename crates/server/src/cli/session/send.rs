@@ -79,5 +79,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     };
     let mut ctrl_c = watch::ctrl_c()?;
     let stream = ctx.client.send(id, &message);
-    Ok(watch::watch(ctx, id, stream, form, OnCtrlC::Leave, &mut ctrl_c).await?.into())
+    let mut typed = ask::person(ctx);
+    let typed = typed.as_mut();
+    Ok(watch::watch(ctx, id, stream, form, OnCtrlC::Leave, &mut ctrl_c, typed).await?.into())
 }

@@ -57,6 +57,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         ("model", session.model.unwrap_or_default()),
         ("turns", session.turns.to_string()),
         ("queued", if session.queued > 0 { session.queued.to_string() } else { String::new() }),
+        ("asks", asks(session.open_permissions)),
         ("log", format!("{}-{}", session.log_epoch, session.last_seq)),
         ("snapshot", snapshot.unwrap_or_default()),
         ("no snapshot", failed.unwrap_or_default()),
@@ -88,4 +89,12 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let headings = ["RUN", "TURN", "STATUS", "WHY", "TOKENS OUT", "COST", "AGE"];
     print(&format!("\n{}", format::table(&headings, &rows)))?;
     Ok(Exit::Ok)
+}
+
+/// How many questions wait for an answer, in words.
+fn asks(open: u32) -> String {
+    match open {
+        0 => String::new(),
+        open => format!("{}; ash session permissions", format::things(open.into(), "question")),
+    }
 }

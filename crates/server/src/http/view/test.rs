@@ -109,6 +109,32 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
             "`output` under a name that it cannot have",
             vec![out("done", "{}"), out("plan", "1"), out("plan", r#"{"runId":"x"}"#)],
         ),
+        (
+            "`permission_request`",
+            vec![Entry::PermissionRequest {
+                run,
+                id: question(),
+                tool: "bash".to_owned(),
+                input: json_of("{}"),
+            }],
+        ),
+        (
+            "`permission_decided`",
+            [
+                Permission::Allow { input: None },
+                Permission::Allow { input: Some(json_of("{}")) },
+                Permission::Deny { message: None },
+                Permission::Deny { message: Some("no".to_owned()) },
+            ]
+            .map(|decision| Entry::PermissionDecided { run, id: question(), decision })
+            .to_vec(),
+        ),
+        (
+            "`permission_answered`",
+            [(AnsweredHow::Allowed, None), (AnsweredHow::Lost, Some(FailureCode::SandboxDied))]
+                .map(|(how, code)| Entry::PermissionAnswered { run, id: question(), how, code })
+                .to_vec(),
+        ),
         ("`report_too_large`", vec![Entry::ReportTooLarge { run, bytes: 1 }]),
         ("`run_error`", vec![Entry::RunError { run, failure: failure() }]),
         (
@@ -124,7 +150,7 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
 }
 
 /// A number for every kind of entry. A kind that is added does not compile here: give it a sample.
-const KINDS: usize = 25;
+const KINDS: usize = 28;
 fn number_of(entry: &Entry) -> usize {
     match entry {
         Entry::SessionCreated => 0,
@@ -152,7 +178,14 @@ fn number_of(entry: &Entry) -> usize {
         Entry::ReportsLost { .. } => 22,
         Entry::SessionForked { .. } => 23,
         Entry::SessionImported { .. } => 24,
+        Entry::PermissionRequest { .. } => 25,
+        Entry::PermissionDecided { .. } => 26,
+        Entry::PermissionAnswered { .. } => 27,
     }
+}
+
+fn question() -> QuestionId {
+    QuestionId::from_parts(ash_core::time::Timestamp::from_millis(3), [3; 10])
 }
 
 fn root() -> PathBuf {

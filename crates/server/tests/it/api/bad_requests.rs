@@ -270,11 +270,13 @@ async fn ids_that_are_unknown_are_404_and_what_is_no_id_is_400() {
     {
         let body = takers().into_iter().find(|t| t.method == method && t.route == route);
         let rewind = || route.ends_with("/rewind").then(|| json!({ "turn": 1 }));
-        let body = body.map(|taker| taker.good).or_else(rewind);
+        let answer = || route.ends_with("{permission}").then(|| json!({ "behavior": "deny" }));
+        let body = body.map(|taker| taker.good).or_else(rewind).or_else(answer);
         let fill = |id: &str, name: &str| {
             let path = route.replace("{id}", id).replace("{name}", name).replace("{run}", UNKNOWN);
             path.replace("{version}", "1")
                 .replace("{snapshot}", UNKNOWN)
+                .replace("{permission}", UNKNOWN)
                 .replace("{*path}", "CLAUDE.md")
                 .replace("{path}", "CLAUDE.md")
         };

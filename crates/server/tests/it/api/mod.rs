@@ -1,6 +1,7 @@
 //! The API from outside: a whole server, and clients that do well, badly, or nothing at all.
 
 mod agents;
+mod asking;
 mod bad_requests;
 mod brought_back;
 mod budget;
@@ -16,6 +17,7 @@ mod heads;
 mod idempotency;
 mod lost;
 mod pages;
+mod permissions;
 mod pool;
 mod prewarmed;
 mod routes;

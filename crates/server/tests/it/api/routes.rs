@@ -209,6 +209,15 @@ async fn every_route_answers_as_it_always_did() {
     ask!("POST", of("/interrupt"));
     watched.all().await;
     let_go(client, &id).await;
+    // A run that asks.
+    ask!("PATCH", of("/config"), json!({ "permissionMode": "default" }));
+    let mut watched = client.say(&id, "/bash true\n/say Done").await;
+    let question = watched.until("permission_request").await.pop().unwrap();
+    let question = question.data["id"].as_str().unwrap().to_owned();
+    ask!("GET", of("/permissions"));
+    ask!("POST", of(&format!("/permissions/{question}")), json!({ "behavior": "allow" }));
+    let run = watched.all().await;
+    transcript.note_stream(&format!("POST {}", of("/messages")), &run);
     // Rest and return.
     ask!("POST", of("/pause"), json!({ "ifRunning": "reject" }));
     ask!("POST", of("/resume"), json!({ "requireState": true }));

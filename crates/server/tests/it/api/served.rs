@@ -118,6 +118,8 @@ pub(crate) fn variables(dir: &std::path::Path, model: &str) -> BTreeMap<String, 
         ("ASH_ORPHAN_TTL_MS", "20000".to_owned()),
         // Whoever counts sandboxes counts those of sessions, unless it is about these.
         ("ASH_MAX_PREWARMED", "0".to_owned()),
+        // Where nothing is around agents, they would ask.
+        ("ASH_PERMISSION_MODE", "bypassPermissions".to_owned()),
         // Tests do not care how much room there is.
         ("ASH_MIN_FREE_MB", "0".to_owned()),
         ("ANTHROPIC_BASE_URL", model.to_owned()),

@@ -114,6 +114,7 @@ impl Belongings {
             .replace("{id}", id)
             .replace("{run}", &self.run)
             .replace("{snapshot}", &self.snapshot)
+            .replace("{permission}", &self.run)
             .replace("{name}", "coder")
             .replace("{version}", "1")
             .replace("{*path}", "CLAUDE.md")
@@ -158,6 +159,7 @@ impl Belongings {
 fn body(method: &str, path: &str) -> Option<Value> {
     let last = path.rsplit('/').next().unwrap_or_default();
     match (method, last) {
+        ("POST", _) if path.contains("/permissions/") => Some(json!({ "behavior": "allow" })),
         ("POST", "messages") => Some(json!({ "content": "intruder", "wake": true })),
         ("POST", "rewind") => Some(json!({ "turn": 1 })),
         ("POST", "exec") => Some(json!({ "command": "touch intruder" })),
