@@ -25,11 +25,11 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ash_protocol::Program;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
+use tokio::sync::Semaphore;
 
 pub use ask::version_of;
 pub use version::{NotAVersion, Version};
@@ -192,9 +192,15 @@ pub struct Runtimes(Arc<Inner>);
 struct Inner {
     options: RuntimeOptions,
     of_the_machine: Vec<PathBuf>,
-    /// What came of looking at a file, as long as it is the same. One looks, and the others wait for
-    /// what it finds: a program is large.
-    checked: Mutex<BTreeMap<PathBuf, (FileState, Result<Version, String>)>>,
+    checked: Mutex<BTreeMap<PathBuf, Checked>>,
+    /// One looks, and the others wait for what it finds: a program is large.
+    looking: Semaphore,
+}
+
+/// What came of looking at a file, as long as that is in this state.
+struct Checked {
+    state: FileState,
+    found: Result<Version, String>,
 }
 
 /// A file that has not changed is in the same state.
@@ -236,7 +242,8 @@ impl Runtimes {
     }
 
     fn looking_at(options: RuntimeOptions, of_the_machine: Vec<PathBuf>) -> Self {
-        Self(Arc::new(Inner { options, of_the_machine, checked: Mutex::default() }))
+        let (checked, looking) = (Mutex::default(), Semaphore::new(1));
+        Self(Arc::new(Inner { options, of_the_machine, checked, looking }))
     }
 
     /// The versions that are installed, the newest first.
@@ -283,10 +290,7 @@ impl Runtimes {
     pub fn glimpse(&self) -> Result<Glimpse, NoClaude> {
         let glimpse = self.candidates()?.into_iter().find_map(|candidate| {
             let state = FileState::of(&fs::metadata(&candidate.path).ok()?);
-            let known = self.0.checked.try_lock().ok().and_then(|checked| {
-                let (of, found) = checked.get(&candidate.path)?;
-                (*of == state).then(|| found.clone())
-            });
+            let known = self.known(&candidate.path, state);
             let version = match (&known, candidate.installed) {
                 (Some(Ok(version)), _) => Some(version.clone()),
                 (_, Some(installed)) => Some(installed.version),
@@ -349,24 +353,38 @@ impl Runtimes {
     }
 
     async fn check(&self, candidate: &Candidate) -> Result<Version, String> {
-        let gone = |error: io::Error| format!("it cannot be read: {error}");
-        let mut checked = self.0.checked.lock().await;
-        let found = fs::metadata(&candidate.path).map_err(gone)?;
-        let state = FileState::of(&found);
-        if let Some((of, known)) = checked.get(&candidate.path)
-            && *of == state
-        {
-            return known.clone();
+        let path = &candidate.path;
+        let look = || fs::metadata(path).map_err(|error| format!("it cannot be read: {error}"));
+        if let Some(known) = self.known(path, FileState::of(&look()?)) {
+            return known;
         }
-        let looked = match can_be_run(&found, self.0.options.view) {
+        let _alone = self.0.looking.acquire().await.expect("nobody closes it");
+        let metadata = look()?;
+        let state = FileState::of(&metadata);
+        if let Some(known) = self.known(path, state) {
+            return known;
+        }
+        let found = match can_be_run(&metadata, self.0.options.view) {
             Ok(()) => look_at(candidate).await,
             Err(why) => Err(why.to_owned()),
         };
+        let mut checked = self.checked();
         if checked.len() >= MAX_CHECKED {
             checked.clear();
         }
-        checked.insert(candidate.path.clone(), (state, looked.clone()));
-        looked
+        checked.insert(path.clone(), Checked { state, found: found.clone() });
+        found
+    }
+
+    /// What came of looking at a file that is in this state.
+    fn known(&self, path: &Path, state: FileState) -> Option<Result<Version, String>> {
+        let checked = self.checked();
+        let known = checked.get(path).filter(|checked| checked.state == state)?;
+        Some(known.found.clone())
+    }
+
+    fn checked(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Checked>> {
+        self.0.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
