@@ -63,6 +63,10 @@ impl Claude {
                         self.notices
                             .push(format!("Claude Code printed {lines} lines that say nothing"));
                     }
+                    // One that is new has cost nothing yet.
+                    if matches!(self.which, Which::New(_)) {
+                        self.total_usd = Some(0.0);
+                    }
                     self.program = Some((program, setup));
                     return Ok(());
                 }

@@ -159,3 +159,26 @@ async fn it_can_be_frozen_for_a_minute_in_the_middle_of_a_word() {
     remembers(&world, session, "after a minute").await;
     world.end().await;
 }
+
+#[tokio::test]
+async fn a_request_that_dies_while_it_is_frozen_is_made_again() {
+    let Some(mut world) = start().await else { return };
+    let session = planted(&world).await;
+    let accepted = world.prompt(session, "Talk.\n/say begin\n/slow 20ms\n/repeat 300 word ").await;
+    let run = accepted.run;
+    until_logged(
+        &world,
+        session,
+        |entry| matches!(entry, Entry::TextDelta { run: of, .. } if *of == run),
+    )
+    .await;
+    world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+    // With the server its connections go, to the model and to the sandbox.
+    world.kill_engine().await;
+    resume(&world, session).await;
+    let turn = world.turn(session, accepted).await;
+    assert_eq!(turn.status, RunStatus::Completed, "{}", said(&turn));
+    assert!(turn.text().starts_with("begin"), "{}", turn.text());
+    remembers(&world, session, "after a dead connection").await;
+    world.end().await;
+}
