@@ -17,6 +17,10 @@ use super::process::Heard;
 /// Tools that leave the work to an agent of its own.
 const DELEGATING: [&str; 2] = ["Task", "Agent"];
 
+/// How our proxy says that a session has spent its budget, and the program that the provider gives no credit.
+const BUDGET_SPENT: &str = "the session has spent its budget";
+const NO_CREDIT: &str = "Credit balance is too low";
+
 /// How many of the latest mirrored lines are remembered, to see that the last message is among them.
 const MAX_MIRRORED: usize = 256;
 
@@ -352,6 +356,9 @@ impl Outcome {
             "error_max_turns" => Ending::MaxTurns,
             "error_max_budget_usd" => Ending::Budget,
             _ if !self.is_error => Ending::EndTurn,
+            // Our own proxy says so.
+            _ if self.complaint().contains(BUDGET_SPENT) => Ending::Budget,
+            _ if self.complaint().contains(NO_CREDIT) => Ending::Quota,
             _ => Ending::Failed { message: self.complaint() },
         }
     }

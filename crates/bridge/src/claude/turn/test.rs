@@ -191,6 +191,12 @@ fn endings_are_told_apart() {
     let failed = ending(json!({ "result": "API Error: 400 nope", "api_error_status": 400 }));
     assert_eq!(failed.ending(), Ending::Failed { message: "API Error: 400 nope".to_owned() });
     assert!(!failed.is_poisoned());
+    let spent = "API Error: 402 the session has spent its budget of 1 US dollars";
+    assert_eq!(
+        ending(json!({ "result": spent, "api_error_status": 402 })).ending(),
+        Ending::Budget
+    );
+    assert_eq!(ending(json!({ "result": "Credit balance is too low" })).ending(), Ending::Quota);
     let poisoned = ending(
         json!({ "result": "API Error: 400 due to tool use concurrency issues.", "api_error_status": 400 }),
     );
