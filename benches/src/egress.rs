@@ -254,9 +254,10 @@ async fn pass_all(inside: TcpStream, upstream: SocketAddr) {
     else {
         return;
     };
-    let sender = tokio::sync::Mutex::new(sender);
-    let pass = service_fn(|request: Request<Incoming>| async {
-        sender.lock().await.send_request(request).await
+    let sender = std::sync::Mutex::new(sender);
+    let pass = service_fn(|request: Request<Incoming>| {
+        let mut sender = sender.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sender.send_request(request)
     });
     let served = server::conn::http1::Builder::new()
         .keep_alive(false)

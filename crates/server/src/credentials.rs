@@ -193,11 +193,8 @@ impl SessionCredentials {
     ) -> Result<Option<Custom>, String> {
         let (record, options) = self.options(session).await?;
         for id in options.credential_ids {
-            let credential = match self.credential(&record.tenant, id).await {
-                Ok(credential) => credential,
-                // Where it would have gone is not known any more; nobody is kept from anything by that.
-                Err(_) => continue,
-            };
+            // Where one that was removed would have gone is not known any more; it keeps nobody from anything.
+            let Ok(credential) = self.credential(&record.tenant, id).await else { continue };
             let Some(secret) = CustomSecret::open(&credential, &self.sealer) else { continue };
             let Ok(place) = Place::parse(&secret.host) else { continue };
             if !place.is_meant(host, port) {

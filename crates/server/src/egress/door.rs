@@ -120,7 +120,7 @@ async fn answer(door: &Door, request: Request<Incoming>, dug: &Mutex<Option<Tunn
 
 impl Door {
     /// What is needed to reach another host: one of the places that the session and the server have for that.
-    pub(super) fn tunnel_place(&self, exchange: &Exchange) -> Result<tunnel::Place, Response> {
+    pub(super) fn tunnel_place(&self, exchange: &Exchange) -> Result<tunnel::Place, Box<Response>> {
         let own = Arc::clone(&self.account.tunnels).try_acquire_owned();
         let all = Arc::clone(&self.proxy.0.tunnels).try_acquire_owned();
         match (own, all) {
@@ -128,7 +128,7 @@ impl Door {
             (Err(_), _) | (_, Err(_)) => {
                 let message = "there are too many connections to other hosts already";
                 let status = StatusCode::SERVICE_UNAVAILABLE;
-                Err(refuse(exchange, status, Refusal::TooManyTunnels, message))
+                Err(refuse(exchange, status, Refusal::TooManyTunnels, message).into())
             }
         }
     }

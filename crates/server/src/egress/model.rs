@@ -88,7 +88,7 @@ async fn attempt(
         let message = format!("{} {path} is not open to a sandbox", parts.method);
         return Err(refuse(exchange, StatusCode::FORBIDDEN, Refusal::RouteNotOpen, &message));
     }
-    check_rate(door, exchange)?;
+    check_rate(door, exchange).map_err(|refused| *refused)?;
     let terms = door.proxy.terms(door, exchange).await?;
     let place = if path == MESSAGES { within_budget(door, exchange, &terms).await? } else { None };
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -160,14 +160,14 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// Takes one of the requests that the session may make.
-fn check_rate(door: &Door, exchange: &Exchange) -> Result<(), Response> {
+fn check_rate(door: &Door, exchange: &Exchange) -> Result<(), Box<Response>> {
     let Some(rate) = door.proxy.0.rate_limit else { return Ok(()) };
     door.account.take_request(rate.get()).map_err(|seconds| {
         let message = format!("the session may ask the model {rate} times a minute");
         let status = StatusCode::TOO_MANY_REQUESTS;
         let mut refused = refuse(exchange, status, Refusal::RateLimited, &message);
         refused.headers_mut().insert(header::RETRY_AFTER, seconds.into());
-        refused
+        refused.into()
     })
 }
 
@@ -305,13 +305,10 @@ impl Stream for Passing {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Poll::Ready(next) = self.inner.as_mut().poll_next(cx) else { return Poll::Pending };
         let this = &mut *self;
-        match &next {
-            Some(Ok(chunk)) => {
-                this.exchange.begins();
-                this.exchange.add_down(chunk.len());
-                this.booked.iter_mut().for_each(|booked| booked.sees(chunk));
-            }
-            Some(Err(_)) | None => {}
+        if let Some(Ok(chunk)) = &next {
+            this.exchange.begins();
+            this.exchange.add_down(chunk.len());
+            this.booked.iter_mut().for_each(|booked| booked.sees(chunk));
         }
         Poll::Ready(next.map(|chunk| chunk.map_err(io::Error::other)))
     }

@@ -59,7 +59,7 @@ async fn attempt(
     };
     let guard = &door.proxy.0.guard;
     guard.check_written(&host).map_err(|no_way| no_way.refuse(exchange, &host))?;
-    let place = door.tunnel_place(exchange)?;
+    let place = door.tunnel_place(exchange).map_err(|refused| *refused)?;
     let rest = parts.uri.path_and_query().map_or("/", |rest| rest.as_str());
     let given_up = Arc::new(GivenUp::default());
     let mut sent = guard.client.request(parts.method, format!("{origin}{rest}")).headers(headers);

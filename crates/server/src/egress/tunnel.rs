@@ -48,7 +48,7 @@ pub(super) async fn dig(
     let Target { host, port } = Target::parse(written).map_err(|message| bad(&message))?;
     let Some(port) = port else { return Err(bad("a connection needs a port")) };
     door.check_allowed(&exchange, &host, port).await?;
-    let place = door.tunnel_place(&exchange)?;
+    let place = door.tunnel_place(&exchange).map_err(|refused| *refused)?;
     exchange.sets_out();
     let connected = door.proxy.0.guard.connect(&host, port).await;
     let outside = connected.map_err(|no_way| no_way.refuse(&exchange, &host))?;

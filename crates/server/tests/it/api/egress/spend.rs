@@ -76,12 +76,11 @@ async fn whoever_hangs_up_early_has_spent_it_all_the_same() {
 import os, socket, time
 host, port = os.environ["http_proxy"].removeprefix("http://").split(":")
 s = socket.create_connection((host, int(port)), 25)
-s.sendall({0:?}.replace("\n", "\r\n").encode() + b"\r\n\r\n" + {1:?}.encode())
+s.sendall({head:?}.replace("\n", "\r\n").encode() + b"\r\n\r\n" + {body:?}.encode())
 got = 0
 while got < 200000: got += len(s.recv(65536))
 s.close()
-'"#,
-        head, body
+'"#
     );
     inside.run(&cut).await;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
