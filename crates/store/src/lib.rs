@@ -22,6 +22,7 @@ mod error;
 pub mod memory;
 mod model;
 mod place;
+mod spend;
 pub mod sqlite;
 
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ pub use model::{
     Places, Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, Settings,
     StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
+pub use spend::Spend;
 
 /// The result of every operation.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -232,6 +234,10 @@ pub trait Store: Send + Sync + 'static {
         filter: &UsageFilter,
         limit: u32,
     ) -> Result<Vec<UsageRecord>>;
+    /// What a session has spent as far as the server has counted, whatever its tenant.
+    async fn spend(&self, session: SessionId) -> Result<Spend>;
+    /// Counts that a session has spent more.
+    async fn add_spend(&self, session: SessionId, more: Spend) -> Result<()>;
 
     // --- Snapshots --------------------------------------------------------------------------
 

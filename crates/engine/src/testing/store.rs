@@ -15,7 +15,7 @@ use ash_core::time::Timestamp;
 use ash_store::{
     Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
     KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
-    Receipt, ReceiptKey, Resting, Result, RunRecord, SessionFilter, SessionRecord, Store,
+    Receipt, ReceiptKey, Resting, Result, RunRecord, SessionFilter, SessionRecord, Spend, Store,
     StoreError, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
 use async_trait::async_trait;
@@ -166,6 +166,8 @@ through_the_line! {
     fn prompt(session: SessionId, run: RunId) -> Json;
     fn usage(tenant: &TenantId, filter: &UsageFilter) -> UsageTotals;
     fn usage_records(tenant: &TenantId, filter: &UsageFilter, limit: u32) -> Vec<UsageRecord>;
+    fn spend(session: SessionId) -> Spend;
+    fn add_spend(session: SessionId, more: Spend) -> ();
     fn snapshots(session: SessionId, limit: u32) -> Vec<StoredSnapshot>;
     fn snapshot(session: SessionId, id: SnapshotId) -> StoredSnapshot;
     fn place_snapshot(session: SessionId, id: SnapshotId, places: Places) -> ();

@@ -7,7 +7,7 @@ use ash_core::session::LogEntry;
 
 use super::{Row, Tables, apply_run_change};
 use crate::model::{ImportedSession, Inherited, NewSession, StoredSnapshot, entry_json};
-use crate::{Result, StoreError};
+use crate::{Result, Spend, StoreError};
 
 impl Tables {
     pub(super) fn create(&mut self, new: &NewSession) -> Result<Fence> {
@@ -89,6 +89,7 @@ impl Tables {
             runs: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             cloud_head: None,
+            spend: Spend::default(),
         })
     }
 

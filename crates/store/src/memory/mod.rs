@@ -7,6 +7,7 @@ mod agents;
 mod cloud;
 mod commit;
 mod create;
+mod keys;
 mod outbox;
 mod purge;
 mod snapshots;
@@ -29,7 +30,7 @@ use crate::model::{
     Agent, ApiKey, CloudHead, Credential, OutboxItem, Receipt, ReceiptKey, RunRecord,
     SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, storable_usage,
 };
-use crate::{Result, StoreError};
+use crate::{Result, Spend, StoreError};
 
 /// A store that forgets when it is dropped.
 pub struct MemoryStore {
@@ -67,6 +68,7 @@ struct Row {
     runs: BTreeMap<RunId, RunRecord>,
     snapshots: BTreeMap<(Seq, SnapshotId), StoredSnapshot>,
     cloud_head: Option<CloudHead>,
+    spend: Spend,
 }
 
 struct OutboxRow {

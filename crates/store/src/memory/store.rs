@@ -22,7 +22,7 @@ use crate::model::{
     Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
     StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
-use crate::{Result, Store, StoreError};
+use crate::{Result, Spend, Store, StoreError};
 
 #[async_trait]
 impl Store for MemoryStore {
@@ -44,17 +44,7 @@ impl Store for MemoryStore {
     }
 
     async fn create_api_key(&self, key: &ApiKey, receipt: Option<&Receipt>) -> Result<()> {
-        let mut tables = self.tables();
-        if !tables.tenants.contains_key(&key.tenant) {
-            return Err(StoreError::NotFound("tenant"));
-        }
-        if tables.keys.values().any(|other| other.id == key.id || other.hash == key.hash) {
-            return Err(StoreError::Exists("API key"));
-        }
-        tables.check_receipt(receipt)?;
-        tables.keep_receipt(receipt);
-        tables.keys.insert(key.id, key.clone());
-        Ok(())
+        self.tables().create_api_key(key, receipt)
     }
 
     async fn api_key_by_hash(&self, hash: &KeyHash) -> Result<ApiKey> {
@@ -80,17 +70,7 @@ impl Store for MemoryStore {
         credential: &Credential,
         receipt: Option<&Receipt>,
     ) -> Result<()> {
-        let mut tables = self.tables();
-        if !tables.tenants.contains_key(&credential.tenant) {
-            return Err(StoreError::NotFound("tenant"));
-        }
-        if tables.credentials.contains_key(&credential.id) {
-            return Err(StoreError::Exists("credential"));
-        }
-        tables.check_receipt(receipt)?;
-        tables.keep_receipt(receipt);
-        tables.credentials.insert(credential.id, credential.clone());
-        Ok(())
+        self.tables().create_credential(credential, receipt)
     }
 
     async fn credential(&self, tenant: &TenantId, id: CredentialId) -> Result<Credential> {
@@ -362,6 +342,17 @@ impl Store for MemoryStore {
 
     async fn usage(&self, tenant: &TenantId, filter: &UsageFilter) -> Result<UsageTotals> {
         Ok(self.tables().usage(tenant, filter))
+    }
+
+    async fn spend(&self, session: SessionId) -> Result<Spend> {
+        self.tables().row(session).map(|row| row.spend)
+    }
+
+    async fn add_spend(&self, session: SessionId, more: Spend) -> Result<()> {
+        let mut tables = self.tables();
+        let row = tables.sessions.get_mut(&session).ok_or(StoreError::NotFound("session"))?;
+        row.spend = row.spend.plus(more);
+        Ok(())
     }
 
     async fn usage_records(

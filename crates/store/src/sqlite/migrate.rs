@@ -18,6 +18,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("keeping", include_str!("../../migrations/0006_keeping.sql")),
     ("purging", include_str!("../../migrations/0007_purging.sql")),
     ("heads", include_str!("../../migrations/0008_heads.sql")),
+    ("spend", include_str!("../../migrations/0009_spend.sql")),
 ];
 
 /// The latest version this program knows.

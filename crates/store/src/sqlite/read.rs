@@ -15,7 +15,7 @@ use crate::model::{
     PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord, StoredSession,
     StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
-use crate::{Agent, MAX_PAGE_BYTES, Result, StoreError};
+use crate::{Agent, MAX_PAGE_BYTES, Result, Spend, StoreError};
 
 pub(super) fn tenant(db: &Connection, id: &TenantId) -> Result<Tenant> {
     one(db, sql::TENANT, [id.as_str()], rows::tenant, "tenant")
@@ -240,6 +240,14 @@ pub(super) fn usage(
         filter.until.map(Timestamp::as_millis),
     ];
     one(db, sql::USAGE, values, rows::totals, "usage")
+}
+
+pub(super) fn spend(db: &Connection, session: SessionId) -> Result<Spend> {
+    let id = session.to_string();
+    match maybe(db, sql::SPEND, [&id], rows::spend)? {
+        Some(spend) => Ok(spend),
+        None => must_exist(db, &id).map(|()| Spend::default()),
+    }
 }
 
 pub(super) fn usage_records(

@@ -14,12 +14,12 @@ use rusqlite::Row;
 use serde::de::DeserializeOwned;
 
 use super::fault::damaged;
-use crate::Result;
 use crate::model::{
     Agent, ApiKey, Census, Claimed, Credential, KeyHash, OutboxItem, OutboxTask, Places, Receipt,
     ReceiptKey, RunRecord, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageRecord,
     UsageTotals,
 };
+use crate::{Result, Spend};
 
 /// A number as a column holds it. What is larger than any that is ever stored stays larger.
 pub(super) fn number(value: u64) -> i64 {
@@ -189,6 +189,10 @@ pub(super) fn census(row: &Row<'_>) -> Result<Census> {
 
 pub(super) fn totals(row: &Row<'_>) -> Result<UsageTotals> {
     Ok(UsageTotals { runs: count(row, 0)?, usage: usage(row, 1)?, compute_millis: count(row, 7)? })
+}
+
+pub(super) fn spend(row: &Row<'_>) -> Result<Spend> {
+    Ok(Spend { cost: count(row, 0)?, tokens: count(row, 1)? })
 }
 
 /// A run, and after its columns the name of its agent.

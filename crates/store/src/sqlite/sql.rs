@@ -237,6 +237,11 @@ statements! {
             failure_code, failure_message, input_tokens, output_tokens, cache_creation_tokens,
             cache_read_tokens, tool_calls, cost_micro_usd, accepted_at, started_at, ended_at
          FROM run WHERE session_id = ?1 ORDER BY prompt_seq DESC LIMIT ?2";
+    SPEND = "SELECT cost, tokens FROM spend WHERE session_id = ?1";
+    ADD_SPEND =
+        "INSERT INTO spend (session_id, cost, tokens) VALUES (?1, ?2, ?3)
+         ON CONFLICT (session_id) DO UPDATE SET
+            cost = MIN(spend.cost + ?2, ?4), tokens = MIN(spend.tokens + ?3, ?4)";
     USAGE_RECORDS =
         "SELECT r.session_id, r.id, r.status, r.prompt_seq, r.turn, r.parent_turn, r.phase, r.round,
             r.stop_reason, r.failure_code, r.failure_message, r.input_tokens, r.output_tokens,
@@ -345,6 +350,7 @@ statements! {
     PURGE_SNAPSHOTS = "DELETE FROM snapshot WHERE session_id = ?1";
     PURGE_EVENTS = "DELETE FROM event WHERE session_id = ?1";
     PURGE_RUNS = "DELETE FROM run WHERE session_id = ?1";
+    PURGE_SPEND = "DELETE FROM spend WHERE session_id = ?1";
     PURGE_SETTINGS = "DELETE FROM session_settings WHERE session_id = ?1";
     PURGE_SESSION = "DELETE FROM session WHERE id = ?1";
     IS_AGENT_OVER =

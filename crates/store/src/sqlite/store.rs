@@ -22,7 +22,7 @@ use crate::model::{
     Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
     StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
-use crate::{Result, Store};
+use crate::{Result, Spend, Store};
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -304,6 +304,14 @@ impl Store for SqliteStore {
     async fn usage(&self, tenant: &TenantId, filter: &UsageFilter) -> Result<UsageTotals> {
         let (tenant, filter) = (tenant.clone(), filter.clone());
         self.readers.perform(move |db| read::usage(db, &tenant, &filter)).await
+    }
+
+    async fn spend(&self, session: SessionId) -> Result<Spend> {
+        self.readers.look_up(move |db| read::spend(db, session)).await
+    }
+
+    async fn add_spend(&self, session: SessionId, more: Spend) -> Result<()> {
+        self.writer.perform(move |db| write::add_spend(db, session, more)).await
     }
 
     async fn usage_records(

@@ -18,7 +18,8 @@ use crate::model::{
     ApiKey, Credential, Inherited, NewAgentVersion, OutboxItem, OutboxTask, Places, Receipt,
     Tenant, storable_usage,
 };
-use crate::{Agent, MAX_OUTBOX_WAIT, Result, StoreError};
+use crate::spend::MAX_SPEND;
+use crate::{Agent, MAX_OUTBOX_WAIT, Result, Spend, StoreError};
 
 pub(super) fn create_tenant(db: &Connection, tenant: &Tenant) -> Result<()> {
     let values = params![tenant.id.as_str(), tenant.created_at.as_millis()];
@@ -70,6 +71,15 @@ pub(super) fn touch_credential(
 ) -> Result<()> {
     let values = params![tenant.as_str(), id.to_string(), at.as_millis()];
     change_one(db, sql::TOUCH_CREDENTIAL, values, "credential")
+}
+
+pub(super) fn add_spend(db: &Connection, session: SessionId, more: Spend) -> Result<()> {
+    let id = session.to_string();
+    read::must_exist(db, &id)?;
+    let Spend { cost, tokens } = Spend::default().plus(more);
+    let values = params![id, number(cost), number(tokens), number(MAX_SPEND)];
+    db.prepare_cached(sql::ADD_SPEND)?.execute(values)?;
+    Ok(())
 }
 
 pub(super) fn deploy_agent(db: &Connection, new: &NewAgentVersion) -> Result<Agent> {

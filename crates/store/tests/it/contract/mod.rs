@@ -116,6 +116,7 @@ contract! {
     sessions:
         a_new_session_comes_back_as_it_was_created,
         a_session_is_created_once,
+        what_a_session_spends_is_added_up_for_it_alone,
         a_session_needs_a_deployed_agent_of_its_tenant,
         a_refused_creation_leaves_nothing,
         another_tenants_session_does_not_exist,

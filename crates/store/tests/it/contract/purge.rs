@@ -3,7 +3,7 @@
 use ash_core::number::{Fence, Owner, Seq};
 use ash_core::session::{ReportBody, Request, Sandbox};
 use ash_store::{
-    NewAgentVersion, PURGED_AT_ONCE, PageRequest, Places, SessionFilter, Store, UsageFilter,
+    NewAgentVersion, PURGED_AT_ONCE, PageRequest, Places, SessionFilter, Spend, Store, UsageFilter,
 };
 
 use super::snapshots::{record, snapshot};
@@ -104,12 +104,14 @@ pub(super) async fn a_deadline_is_recorded_unless_the_log_has_grown(store: &dyn 
 pub(super) async fn a_purged_session_leaves_nothing(store: &dyn Store) {
     deploy(store, 1).await;
     let (one, other) = (ended(store, 10).await, ended(store, 20).await);
+    store.add_spend(one.id(), Spend { cost: 1, tokens: 1 }).await.unwrap();
     store.purge_session(one.id(), one.fence, &[]).await.unwrap();
     let gone = r#"NotFound("session")"#;
     assert_eq!(refusal(store.session(&us(), one.id()).await), gone);
     assert_eq!(refusal(store.session_record(one.id()).await), gone);
     assert_eq!(refusal(store.events_after(one.id(), Seq::ZERO, 9).await), gone);
     assert_eq!(refusal(store.runs(one.id(), 9).await), gone);
+    assert_eq!(refusal(store.spend(one.id()).await), gone);
     assert_eq!(refusal(store.snapshots(one.id(), 9).await), gone);
     assert_eq!(refusal(store.purge_session(one.id(), one.fence, &[]).await), gone);
     assert_eq!(store.expected_incarnation(one.id()).await.unwrap(), None);
@@ -120,6 +122,7 @@ pub(super) async fn a_purged_session_leaves_nothing(store: &dyn Store) {
     assert_eq!(store.snapshots(other.id(), 9).await.unwrap().len(), 1, "the other is as it was");
     // The same id is as good as new.
     Conversation::begin(store, 10).await;
+    assert_eq!(store.spend(one.id()).await.unwrap(), Spend::default());
 }
 
 pub(super) async fn a_long_log_goes_in_steps_and_nothing_of_it_is_found_meanwhile(

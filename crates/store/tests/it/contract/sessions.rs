@@ -2,7 +2,7 @@
 
 use ash_core::number::{AgentVersion, Fence, Seq};
 use ash_store::{
-    NewSession, PageRequest, SessionFilter, SessionRecord, Store, StoreError, StoredSession,
+    NewSession, PageRequest, SessionFilter, SessionRecord, Spend, Store, StoreError, StoredSession,
 };
 
 use crate::support::{
@@ -19,6 +19,25 @@ pub(super) async fn a_new_session_comes_back_as_it_was_created(store: &dyn Store
     assert_eq!(*stored, StoredSession { record: new.record, session: new.session });
     let log = store.events_after(session_id(10), Seq::ZERO, 9).await.unwrap();
     assert_eq!(log, new.entries);
+}
+
+pub(super) async fn what_a_session_spends_is_added_up_for_it_alone(store: &dyn Store) {
+    deploy(store, 1).await;
+    let (one, other) = (Conversation::begin(store, 10).await, Conversation::begin(store, 20).await);
+    assert_eq!(store.spend(one.id()).await.unwrap(), Spend::default());
+    store.add_spend(one.id(), Spend { cost: 5, tokens: 7 }).await.unwrap();
+    store.add_spend(one.id(), Spend { cost: 1, tokens: 0 }).await.unwrap();
+    assert_eq!(store.spend(one.id()).await.unwrap(), Spend { cost: 6, tokens: 7 });
+    assert_eq!(store.spend(other.id()).await.unwrap(), Spend::default());
+    // However absurd, it stays a sum that can be read.
+    for _ in 0..3 {
+        store.add_spend(one.id(), Spend { cost: u64::MAX, tokens: u64::MAX }).await.unwrap();
+    }
+    let most = Spend { cost: 1 << 60, tokens: 1 << 60 };
+    assert_eq!(store.spend(one.id()).await.unwrap(), most);
+    let gone = r#"NotFound("session")"#;
+    assert_eq!(refusal(store.spend(session_id(99)).await), gone);
+    assert_eq!(refusal(store.add_spend(session_id(99), Spend::default()).await), gone);
 }
 
 pub(super) async fn a_session_is_created_once(store: &dyn Store) {
