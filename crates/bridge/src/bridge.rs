@@ -320,7 +320,10 @@ impl Bridge {
     /// What everything that is run here finds in its environment.
     fn env(&self, config: &Config) -> (Env, Vec<String>) {
         let Inherited { path, lang, term } = &self.inherited;
-        Env::new(&config.home, path.as_deref(), lang.as_deref(), term.as_deref(), &config.env)
+        let proxy = self.listener.local_addr().ok().filter(|_| config.proxied);
+        let (env, refused) =
+            Env::new(&config.home, path.as_deref(), lang.as_deref(), term.as_deref(), &config.env);
+        (env.behind(proxy), refused)
     }
 
     /// Makes the caller the connection that counts, unless a later server has been here.

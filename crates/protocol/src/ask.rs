@@ -95,6 +95,9 @@ pub struct Config {
     /// Tools that it may not use in any case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disallowed_tools: Vec<String>,
+    /// Whether tools are told that the listener is a proxy to other hosts than the model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proxied: bool,
 }
 
 /// What an agent must not exceed. Nothing: the runtime's own bounds.

@@ -22,12 +22,14 @@
 
 mod ask;
 mod frame;
+mod price;
 mod report;
 mod spool;
 mod version;
 
 pub use ask::{Answer, Ask, Config, ExecEnd, ExecRequest, ExecResult, Hello, Limits, Welcome};
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
+pub use price::{DEAREST, cost};
 pub use report::{Ending, Event, EventError, Phase, REPLACED, REPORT, Replaced, Reported, Usage};
 pub use spool::{EXIT_NO_ROOM, HEADING_BYTES, Heading};
 pub use version::{OURS, Versions};

@@ -1,21 +1,8 @@
 //! What tokens cost, and how many a model writes.
 
-use ash_protocol::Usage;
+use ash_protocol::{Usage, cost};
 
 use super::model::Tokens;
-
-/// Prices in hundredths of a millionth of a US dollar per token, which are hundredths of a dollar
-/// per million tokens.
-struct Price {
-    input: u64,
-    output: u64,
-    cache_creation: u64,
-    cache_read: u64,
-}
-
-const OPUS: Price = Price { input: 1_500, output: 7_500, cache_creation: 1_875, cache_read: 150 };
-const SONNET: Price = Price { input: 300, output: 1_500, cache_creation: 375, cache_read: 30 };
-const HAIKU: Price = Price { input: 100, output: 500, cache_creation: 125, cache_read: 10 };
 
 /// What one run has consumed and may consume, the work of its coders included.
 #[derive(Debug, Default)]
@@ -33,21 +20,20 @@ impl Ledger {
 
     /// Books what an answer, or the part of it that came, consumed.
     pub(super) fn book(&mut self, model: &str, tokens: &Tokens) {
+        let consumed = Usage {
+            input_tokens: tokens.input,
+            output_tokens: tokens.output,
+            cache_creation_tokens: tokens.cache_creation,
+            cache_read_tokens: tokens.cache_read,
+            ..Usage::default()
+        };
         let usage = &mut self.usage;
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-        add(&mut usage.input_tokens, tokens.input);
-        add(&mut usage.output_tokens, tokens.output);
-        add(&mut usage.cache_creation_tokens, tokens.cache_creation);
-        add(&mut usage.cache_read_tokens, tokens.cache_read);
-        let price = price(model);
-        for (count, price) in [
-            (tokens.input, price.input),
-            (tokens.output, price.output),
-            (tokens.cache_creation, price.cache_creation),
-            (tokens.cache_read, price.cache_read),
-        ] {
-            self.cost = self.cost.saturating_add(count.saturating_mul(price));
-        }
+        add(&mut usage.input_tokens, consumed.input_tokens);
+        add(&mut usage.output_tokens, consumed.output_tokens);
+        add(&mut usage.cache_creation_tokens, consumed.cache_creation_tokens);
+        add(&mut usage.cache_read_tokens, consumed.cache_read_tokens);
+        add(&mut self.cost, cost(model, &consumed));
     }
 
     pub(super) fn book_calls(&mut self, count: u64) {
@@ -60,16 +46,6 @@ impl Ledger {
 
     pub(super) fn is_spent(&self) -> bool {
         self.budget_micro_usd.is_some_and(|budget| self.usage().cost_micro_usd >= budget)
-    }
-}
-
-/// By the family in the name. A model that is not known costs what most do.
-fn price(model: &str) -> Price {
-    let model = model.to_lowercase();
-    match () {
-        () if model.contains("opus") => OPUS,
-        () if model.contains("haiku") => HAIKU,
-        () => SONNET,
     }
 }
 
@@ -99,21 +75,6 @@ pub(super) fn output_limit(model: &str) -> u32 {
 #[cfg(test)]
 mod test {
     use super::*;
-
-    #[test]
-    fn an_answer_costs_what_its_family_does() {
-        let tokens =
-            Tokens { input: 1_000, output: 100, cache_creation: 10, cache_read: 1_000_000 };
-        let cost = |model| {
-            let mut ledger = Ledger::default();
-            ledger.book(model, &tokens);
-            ledger.usage().cost_micro_usd
-        };
-        assert_eq!(cost("claude-opus-4-1"), 15_000 + 7_500 + 188 + 1_500_000);
-        assert_eq!(cost("claude-sonnet-4-5"), 3_000 + 1_500 + 38 + 300_000);
-        assert_eq!(cost("claude-haiku-4-5"), 1_000 + 500 + 13 + 100_000);
-        assert_eq!(cost("somebody-else"), cost("claude-sonnet-4-5"));
-    }
 
     #[test]
     fn an_answer_is_as_long_as_its_family_writes() {

@@ -1,6 +1,7 @@
 //! The environment of everything that runs in the sandbox: an allow-list, never a copy.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// Where programs are, if the bridge was not told.
@@ -52,6 +53,22 @@ impl Env {
         (Self(all), refused)
     }
 
+    /// The same for programs that reach other hosts through a proxy: they are told in the variables that
+    /// most of them look at. Whoever set one of these wants something else.
+    #[must_use]
+    pub fn behind(mut self, proxy: Option<SocketAddr>) -> Self {
+        let Some(proxy) = proxy else { return self };
+        let proxy = format!("http://{proxy}");
+        let here = "127.0.0.1,localhost".to_owned();
+        for (name, value) in [("http_proxy", &proxy), ("https_proxy", &proxy), ("no_proxy", &here)]
+        {
+            for name in [name.to_owned(), name.to_uppercase()] {
+                self.0.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+        self
+    }
+
     /// Every variable.
     pub fn variables(&self) -> &BTreeMap<String, String> {
         &self.0
@@ -72,6 +89,20 @@ fn is_refused(name: &str) -> bool {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn programs_behind_a_proxy_are_told_unless_they_know_better() {
+        let own = [("HTTPS_PROXY".to_owned(), "mine".to_owned())].into();
+        let (env, _) = Env::new(Path::new("/home/agent"), None, None, None, &own);
+        assert_eq!(env.clone().behind(None).variables(), env.variables());
+        let env = env.behind(Some(([127, 0, 0, 1], 8080).into()));
+        let of = |name: &str| env.variables().get(name).map(String::as_str);
+        for name in ["http_proxy", "HTTP_PROXY", "https_proxy"] {
+            assert_eq!(of(name), Some("http://127.0.0.1:8080"), "{name}");
+        }
+        assert_eq!(of("HTTPS_PROXY"), Some("mine"));
+        assert_eq!((of("no_proxy"), of("NO_PROXY")), (of("NO_PROXY"), Some("127.0.0.1,localhost")));
+    }
 
     #[test]
     fn keys_of_the_server_are_refused_and_named() {

@@ -59,6 +59,7 @@ impl Bridge {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            proxied: false,
             orphan_ttl_ms,
         }))
     }

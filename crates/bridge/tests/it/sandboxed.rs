@@ -125,6 +125,7 @@ impl Sandboxed {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            proxied: false,
             orphan_ttl_ms: 60_000,
         };
         assert!(matches!(this.ask(&Ask::Configure(Box::new(config))), Answer::Done));

@@ -74,6 +74,8 @@ pub enum Failure {
     },
     /// The provider lets nobody spend more on this account.
     Quota(String),
+    /// The server lets this session spend no more.
+    Budget,
     /// The conversation is longer than the model takes.
     Overflow(Overflow),
     /// There is something in the conversation that the model does not take.
@@ -138,12 +140,19 @@ struct ApiError {
     kind: String,
     #[serde(deserialize_with = "null_is_default")]
     message: String,
+    /// What our own proxy adds where it is not the provider who refuses.
+    #[serde(deserialize_with = "null_is_default")]
+    code: String,
 }
+
+/// How our own proxy says that a session has spent its budget.
+const BUDGET_SPENT: &str = "budget_spent";
 
 impl Failure {
     /// What an HTTP status that is not success means.
     pub(super) fn of_status(status: u16, body: &[u8], retry_after: Option<Duration>) -> Self {
         let (kind, said) = match serde_json::from_slice::<ErrorBody>(body) {
+            Ok(ErrorBody { error }) if error.code == BUDGET_SPENT => return Self::Budget,
             Ok(ErrorBody { error }) => (error.kind, error.message),
             Err(_) => (String::new(), quote(body)),
         };
@@ -163,7 +172,7 @@ impl Failure {
 
     /// What an error in the middle of a stream, or in a body that was called a success, means.
     pub(super) fn of_error(error: &[u8]) -> Self {
-        let ApiError { kind, message } = serde_json::from_slice(error).unwrap_or_default();
+        let ApiError { kind, message, .. } = serde_json::from_slice(error).unwrap_or_default();
         let lower = message.to_lowercase();
         let message = format!("the model answered with {kind}: {message}");
         match kind.as_str() {
@@ -231,6 +240,7 @@ impl Failure {
                 (message, wait + backoff(1, patience))
             }
             Self::Quota(message) => return Verdict::Spent(message),
+            Self::Budget => return Verdict::End(Ending::Budget),
             Self::Overflow(overflow) => return Verdict::Trim(overflow),
             Self::Rejected(rejection) => return Verdict::Reject(rejection),
             Self::TooManyTokens { message, most } => return Verdict::Cap(message, most),
