@@ -7,6 +7,8 @@
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 
+use super::destination::Destination;
+
 /// What the file is called.
 pub(super) const FILE_NAME: &str = "ash.toml";
 
@@ -36,7 +38,7 @@ pub struct AshToml {
     /// Who is asked before a tool is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
-    /// Which hosts may be reached through the proxy.
+    /// Which hosts may be reached through the proxy, as [`Destination`] reads them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<String>,
     /// How many sandboxes wait for a session.
@@ -162,13 +164,17 @@ impl AshToml {
             return Err(fault_at(&[Step::Key("egress")], reason));
         }
         for (index, host) in self.egress.iter().enumerate() {
-            if !is_host_name(host) {
-                let reason = format!("egress takes names of hosts, and {host:?} is none");
-                return Err(fault_at(&[Step::Key("egress"), Step::Index(index)], reason));
-            }
+            Destination::parse(host)
+                .map_err(|reason| fault_at(&[Step::Key("egress"), Step::Index(index)], reason))?;
         }
         in_range(&[Step::Key("prewarm")], self.prewarm, 0, Some(100))?;
         self.limits.check()
+    }
+
+    /// Which hosts may be reached. What an earlier release took for one and this one does not is left
+    /// out.
+    pub fn destinations(&self) -> Vec<Destination> {
+        self.egress.iter().filter_map(|entry| Destination::parse(entry).ok()).flatten().collect()
     }
 
     fn check_command(&self) -> Result<(), Fault> {
@@ -249,20 +255,6 @@ fn in_range<T: Into<u64>>(
         None => format!("{name} is {value}, and must be {least} or more"),
     };
     Err(fault_at(at, reason))
-}
-
-/// A name as it is looked up: no address, no port, no pattern.
-fn is_host_name(host: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    let last = host.rsplit('.').next().unwrap_or_default();
-    host.len() <= 253
-        && host.split('.').all(is_label)
-        && !last.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// At which byte of a text a value stands.

@@ -17,6 +17,7 @@
 //! Everything here waits for the disk: call it where that is allowed.
 
 mod capture;
+mod destination;
 mod discard;
 mod error;
 mod library;
@@ -30,6 +31,7 @@ use ash_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use capture::LEFT_OUT;
+pub use destination::{Destination, Host, HostError, split_port};
 pub(crate) use discard::discard;
 pub use error::{DeployError, ReadError};
 pub use library::{Library, SentFile};

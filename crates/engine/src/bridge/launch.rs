@@ -214,6 +214,7 @@ impl Inner {
             mcp_servers,
             allowed_tools: agent.allowed_tools,
             disallowed_tools: agent.disallowed_tools,
+            proxied: agent.reaches_hosts,
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
         })
     }

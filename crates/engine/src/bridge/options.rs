@@ -45,6 +45,8 @@ pub struct Agent {
     pub allowed_tools: Vec<String>,
     /// Tools that it may not use.
     pub disallowed_tools: Vec<String>,
+    /// Whether its tools can reach anything but the model.
+    pub reaches_hosts: bool,
 }
 
 /// What a sandbox may use of the machine.
@@ -71,6 +73,7 @@ impl Agent {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            reaches_hosts: false,
         }
     }
 }

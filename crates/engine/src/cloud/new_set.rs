@@ -30,7 +30,8 @@ use crate::archive::ours;
 const MOST_BETWEEN: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// What in the options of a session is a secret, or stands for one.
-pub(super) const SECRETS_OF_SESSIONS: [&str; 3] = ["sealed", "shown", "credentialId"];
+pub(super) const SECRETS_OF_SESSIONS: [&str; 4] =
+    ["sealed", "shown", "credentialId", "credentialIds"];
 
 /// The same, of the settings of an agent.
 pub(super) const SECRETS_OF_AGENTS: [&str; 2] = ["sealed", "names"];
@@ -254,7 +255,8 @@ mod test {
 
     #[test]
     fn secrets_are_left_out() {
-        let options = r#"{"systemPrompt":"be kind","sealed":"AAAA","shown":{},"credentialId":"x"}"#;
+        let options = r#"{"systemPrompt":"be kind","sealed":"AAAA","shown":{},"credentialId":"x",
+            "credentialIds":["y"]}"#;
         let options = Json::parse(options.to_owned()).unwrap();
         let left = without(&options, &SECRETS_OF_SESSIONS).unwrap();
         assert_eq!(left.get(), r#"{"systemPrompt":"be kind"}"#);
