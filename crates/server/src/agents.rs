@@ -223,6 +223,8 @@ impl Describe for Descriptions {
             mcp_servers,
             allowed_tools: options.allowed_tools.unwrap_or_default(),
             disallowed_tools: options.disallowed_tools.unwrap_or_default(),
+            reaches_hosts: !definition.manifest.egress.is_empty()
+                || !options.credential_ids.is_empty(),
         })
     }
 

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::Descriptions;
 use crate::config::{Config, MinIsolation};
 use crate::credentials::SessionCredentials;
-use crate::egress::{ModelKey, ModelProxy, Upstream};
+use crate::egress::{ModelKey, ModelProxy, Surroundings, Upstream};
 use crate::http::{self, App, AppParts, Bounds, Metrics, Origins};
 use crate::secret::{ApiSecret, InitialKey, Sealer, initial_key};
 use crate::{beside, cloud, discovery};
@@ -48,6 +48,7 @@ pub struct Server {
     engine: Engine,
     host: BridgeHost,
     app: App,
+    proxy: ModelProxy,
     stop: CancellationToken,
     tasks: JoinSet<()>,
     /// Where the key for the command line is, if one was made or found.
@@ -109,8 +110,15 @@ impl Server {
                 .as_ref()
                 .map(|key| ModelKey::new(key.expose().to_owned())),
         };
-        let keys = SessionCredentials::new(Arc::clone(&store), sealer.clone(), Arc::clone(&clock));
-        let proxy = ModelProxy::new(upstream).context("could not make the model's proxy")?;
+        let surroundings = Surroundings {
+            store: Arc::clone(&store),
+            sessions: SessionCredentials::new(Arc::clone(&store), sealer.clone()),
+            clock: Arc::clone(&clock),
+            rate_limit: config.egress_rate_limit,
+            private: config.egress_allow_private.clone().unwrap_or_default(),
+        };
+        let proxy = ModelProxy::within(upstream, surroundings);
+        let proxy = proxy.context("could not make the proxy of sandboxes")?;
         let describe = Descriptions::new(Arc::clone(&store), library.clone(), sealer.clone())
             .with_memory(config.sandbox_memory_mb);
         let bridge = beside::bridge().context("could not find the bridge")?;
@@ -124,7 +132,7 @@ impl Server {
             orphan_ttl: config.orphan_ttl_ms,
             describe: Arc::new(describe),
             environment,
-            egress: Arc::new(proxy.with_keys(Arc::new(keys))),
+            egress: Arc::new(proxy.clone()),
             enclosure,
             cloud: cloud.clone(),
             boot_id: boot_id().context("could not find out which boot of the machine this is")?,
@@ -174,14 +182,16 @@ impl Server {
             disk,
             heartbeat: bounds.heartbeat,
             metrics: metrics.clone(),
+            egress: proxy.clone(),
         });
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(http::serve(listener, app.clone(), bounds, stop.clone()));
         tasks.spawn(keep_up(metrics, stop.clone()));
+        tasks.spawn(proxy.clone().keep_accounts(stop.clone()));
         let announced = discovery::announce(home.as_deref(), address, &data, began);
         let kept = Some(kept);
-        Ok(Self { lock, address, kept, engine, host, app, stop, tasks, key_file, announced })
+        Ok(Self { lock, address, kept, engine, host, app, proxy, stop, tasks, key_file, announced })
     }
 
     /// What keeps agents from the rest of the machine: `full`, `rootless` or `none`.
@@ -236,6 +246,7 @@ impl Server {
         // Whoever comes next can have the port, and waits for the data.
         self.kept = None;
         self.host.abandon().await;
+        self.proxy.close_accounts().await;
         self.host.tidy_up();
     }
 
@@ -258,6 +269,7 @@ impl Server {
         let _those_left_are_cut_off = tokio::time::timeout(patience, ended).await;
         self.tasks.shutdown().await;
         self.host.abandon().await;
+        self.proxy.close_accounts().await;
         if let Some(announced) = self.announced {
             announced.leave();
         }

@@ -33,8 +33,12 @@ pub(crate) const HIDDEN: &str = "***";
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Options {
+    /// For the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credential_id: Option<CredentialId>,
+    /// For other hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) credential_ids: Vec<CredentialId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) system_prompt: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,9 +59,20 @@ pub(crate) struct Options {
     pub(crate) ttl_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) budget_usd: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) budget_tokens: Option<u64>,
     /// Sealed when stored.
     #[serde(skip)]
     pub(crate) secrets: Secrets,
+}
+
+/// The credentials of a session.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attached {
+    /// For the model.
+    pub(crate) model: Option<CredentialId>,
+    /// For other hosts.
+    pub(crate) hosts: Vec<CredentialId>,
 }
 
 /// What may hold a secret.
@@ -121,9 +136,10 @@ pub(crate) enum OptionsError {
 }
 
 impl Options {
-    pub(crate) fn of(body: &api::CreateSession, credential: Option<CredentialId>) -> Self {
+    pub(crate) fn of(body: &api::CreateSession, credentials: Attached) -> Self {
         Self {
-            credential_id: credential,
+            credential_id: credentials.model,
+            credential_ids: credentials.hosts,
             system_prompt: body.system_prompt.clone(),
             permission_mode: body.permission_mode,
             allowed_tools: body.allowed_tools.clone(),
@@ -134,6 +150,7 @@ impl Options {
             idle_timeout_ms: body.idle_timeout_ms,
             ttl_ms: body.ttl_ms,
             budget_usd: body.budget_usd,
+            budget_tokens: body.budget_tokens,
             secrets: Secrets {
                 extra_env: body.extra_env.clone().unwrap_or_default(),
                 mcp_servers: body.mcp_servers.clone().unwrap_or_default(),

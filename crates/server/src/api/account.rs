@@ -83,9 +83,17 @@ pub struct NewCredential {
     #[schema(min_length = 1, max_length = 16_384, pattern = "^[ -~]+$")]
     pub key: String,
     /// What its owner calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "name", skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub label: Option<String>,
+    /// Of a `custom` one: the header that carries it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 255)]
+    pub header: Option<String>,
+    /// Of a `custom` one: the only host that it is sent to, with a port if that is not 443.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 300)]
+    pub host: Option<String>,
 }
 
 /// A credential, without its secret.
@@ -99,6 +107,12 @@ pub struct Credential {
     pub kind: CredentialType,
     /// What its owner calls it.
     pub label: String,
+    /// The header that carries it, if it is for a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// The host that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Whether it can be used.
     pub active: bool,
     /// When it was added.

@@ -7,6 +7,7 @@
 mod account;
 mod agent;
 mod cloud;
+mod egress;
 mod event;
 mod file;
 mod history;
@@ -28,6 +29,7 @@ pub use agent::{
 };
 pub use ash_core::rfc3339::{from_rfc3339, rfc3339};
 pub use cloud::{CloudSession, CloudSessions};
+pub use egress::{Egress, EgressRequest, Spent};
 pub use event::{Event, Events, Frame, Log, Logs, Message, Messages};
 pub use file::{
     FileContent, FileDeleted, FileInfo, FileSource, FileWritten, Files, FilesWritten, NewFile,

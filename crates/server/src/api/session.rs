@@ -186,6 +186,10 @@ pub struct CreateSession {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 255)]
     pub credential_id: Option<String>,
+    /// Further credentials: at most one for the model, and any number for other hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 20)]
+    pub credential_ids: Vec<String>,
     /// Variables for its tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = super::schema::variables)]
@@ -243,6 +247,10 @@ pub struct CreateSession {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1_000_000)]
     pub budget_usd: Option<f64>,
+    /// How many tokens all its runs together may use, those from and to the cache included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1_000_000_000_000_u64)]
+    pub budget_tokens: Option<u64>,
 }
 
 /// An MCP server.

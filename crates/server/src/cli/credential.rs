@@ -26,6 +26,12 @@ enum Command {
         /// What to call it
         #[arg(long)]
         label: Option<String>,
+        /// The header that carries a custom one; the secret is its whole value
+        #[arg(long, value_name = "NAME", requires = "host")]
+        header: Option<String>,
+        /// The only host that a custom one is sent to, with a port if that is not 443
+        #[arg(long, value_name = "HOST[:PORT]", requires = "header")]
+        host: Option<String>,
     },
     /// List the credentials, without their secrets
     List,
@@ -38,9 +44,9 @@ enum Command {
 
 pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     match args.command {
-        Command::Add { kind, label } => {
+        Command::Add { kind, label, header, host } => {
             let key = ask::secret("the secret, which is not shown:").await?;
-            let new = NewCredential { kind, key, label };
+            let new = NewCredential { kind, key, label, header, host };
             let credential = ctx.client.add_credential(&new).await?;
             if ctx.screen.json {
                 Screen::document(&CredentialBody { credential })?;
@@ -79,7 +85,7 @@ fn list(credentials: &[crate::api::Credential]) -> anyhow::Result<()> {
         let used = credential.last_used_at.as_ref().map(|at| format::ago(at, now));
         vec![
             prefix::short(id, length).to_owned(),
-            service(credential.kind).to_owned(),
+            credential.host.clone().unwrap_or_else(|| service(credential.kind).to_owned()),
             credential.label.clone(),
             if credential.active { "active" } else { "inactive" }.to_owned(),
             format::ago(&credential.created_at, now),
@@ -87,7 +93,7 @@ fn list(credentials: &[crate::api::Credential]) -> anyhow::Result<()> {
         ]
     });
     let rows: Vec<_> = rows.collect();
-    print(&format::table(&["ID", "TYPE", "LABEL", "STATE", "AGE", "USED"], &rows))
+    print(&format::table(&["ID", "FOR", "LABEL", "STATE", "AGE", "USED"], &rows))
 }
 
 fn service(kind: CredentialType) -> &'static str {

@@ -6,10 +6,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::api::{
-    CloudSessions, CreateSession, Event, Events, ExecCommand, ExecOutcome, ForkSession, Logs,
-    Message, Messages, PauseSession, ResumeSession, Resumed, RewindSession, Rewound, Run, RunBody,
-    Runs, SendMessage, Sent, Session, SessionBody, SessionStatus, Sessions, Snapshot, SnapshotDiff,
-    Snapshots, UpdateConfig,
+    CloudSessions, CreateSession, Egress, Event, Events, ExecCommand, ExecOutcome, ForkSession,
+    Logs, Message, Messages, PauseSession, ResumeSession, Resumed, RewindSession, Rewound, Run,
+    RunBody, Runs, SendMessage, Sent, Session, SessionBody, SessionStatus, Sessions, Snapshot,
+    SnapshotDiff, Snapshots, UpdateConfig,
 };
 
 use super::error::ClientError;
@@ -119,6 +119,11 @@ impl Client {
     pub async fn snapshots(&self, id: Uuid) -> Result<Vec<Snapshot>, ClientError> {
         let answer: Snapshots = self.ask(Ask::get(at(id, "/snapshots?limit=1000"))).await?;
         Ok(answer.snapshots)
+    }
+
+    /// What a session's sandbox asked of others, newest first.
+    pub async fn egress(&self, id: Uuid) -> Result<Egress, ClientError> {
+        self.ask(Ask::get(at(id, "/egress"))).await
     }
 
     /// Begins another session where one was.

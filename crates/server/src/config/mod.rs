@@ -29,6 +29,8 @@ pub use self::value::{
     BucketUrl, DatabaseUrl, HttpUrl, Key, MinIsolation, PermissionMode, REDACTED, Secret,
 };
 
+use crate::egress::PrivateHosts;
+
 use self::file::File;
 use self::setting::Effect::{self, Later, Now};
 use self::setting::{Names, Setting, settings};
@@ -72,6 +74,11 @@ settings! {
     anthropic_api_key: Option<Key> = "ANTHROPIC_API_KEY" default "", Now;
     /// Where the server's calls to the model go
     anthropic_base_url: HttpUrl = "ANTHROPIC_BASE_URL" default "https://api.anthropic.com", Now;
+
+    /// Requests to the model per minute for each session
+    egress_rate_limit: Option<NonZeroU32> = "ASH_EGRESS_RATE_LIMIT" default "off", Now;
+    /// What sandboxes may reach though it is private, if their agent names it: ranges of addresses and names of hosts, separated by commas
+    egress_allow_private: Option<PrivateHosts> = "ASH_EGRESS_ALLOW_PRIVATE" default "", Now;
 
     /// How many sandboxes may be alive at once
     max_sandboxes: NonZeroU32 = "ASH_MAX_SANDBOXES" ("--max-sandboxes") default "1000", Now;

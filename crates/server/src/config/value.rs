@@ -8,6 +8,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::egress::PrivateHosts;
+
 /// The longest time that a setting may name, a hundred years: sums with the clock stay in range.
 const MAX_MILLIS: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
 
@@ -354,6 +356,21 @@ impl Value for Vec<String> {
 
     fn show(&self) -> Option<String> {
         (!self.is_empty()).then(|| self.join(","))
+    }
+}
+
+/// Ranges of addresses and names of hosts, separated by commas.
+impl Value for PrivateHosts {
+    const EXPECTED: &'static str =
+        "ranges of addresses and names of hosts, such as 10.1.0.0/16,vault.internal";
+    const LIST: bool = true;
+
+    fn read(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+
+    fn show(&self) -> Option<String> {
+        Some(self.to_string())
     }
 }
 

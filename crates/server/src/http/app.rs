@@ -5,23 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ash_core::id::{CredentialId, SessionId, TenantId};
+use ash_core::id::SessionId;
 use ash_core::json::Json;
 use ash_core::time::{Clock, Timestamp};
 use ash_engine::agent::Library;
 use ash_engine::{Accepted, Engine, IdSource, Idempotency};
-use ash_store::{Store, StoreError, StoredSession, UsageFilter};
+use ash_store::{Store, StoredSession};
 use axum::extract::FromRequestParts;
-use axum::http::StatusCode;
 use axum::http::request::Parts;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::Metrics;
 use super::auth::{Caller, Keys, Origins};
-use super::code::Code;
 use super::error::ApiError;
 use super::sse::LargeFrames;
 use crate::agents::definition_of;
+use crate::egress::ModelProxy;
 use crate::secret::{ApiSecret, Sealer};
 use crate::sessions::{InCloud, Options, session_view};
 
@@ -53,6 +52,8 @@ pub struct AppParts {
     pub heartbeat: Duration,
     /// What is counted.
     pub metrics: Metrics,
+    /// What sandboxes ask of others.
+    pub egress: ModelProxy,
 }
 
 /// What the handlers work with. Cheap to clone; all clones are the same.
@@ -173,6 +174,15 @@ impl App {
         &self.0.large_frames
     }
 
+    pub(super) fn egress(&self) -> &ModelProxy {
+        &self.0.parts.egress
+    }
+
+    /// Held while what is left of a budget is promised to a run.
+    pub(super) async fn promise(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.0.budgets).lock_owned().await
+    }
+
     pub(super) fn keys(&self) -> &Keys {
         &self.0.keys
     }
@@ -215,30 +225,6 @@ impl App {
         Ok(self.store().session(&caller.tenant, id).await?)
     }
 
-    /// A credential that a session is to use: one that the caller has, or none.
-    pub(super) async fn credential(
-        &self,
-        tenant: &TenantId,
-        id: Option<&str>,
-    ) -> Result<Option<CredentialId>, ApiError> {
-        let Some(id) = id else { return Ok(None) };
-        let refused = || {
-            let message = "Invalid or inaccessible credential";
-            ApiError::new(StatusCode::BAD_REQUEST, Code::INVALID_CREDENTIAL, message)
-        };
-        let id: CredentialId = id.parse().map_err(|_| refused())?;
-        match self.store().credential(tenant, id).await {
-            Ok(credential) if credential.kind == "anthropic" => Ok(Some(id)),
-            Ok(credential) => {
-                let message =
-                    format!("The credential is for {}, which no agent uses yet", credential.kind);
-                Err(ApiError::new(StatusCode::BAD_REQUEST, Code::INVALID_CREDENTIAL, message))
-            }
-            Err(StoreError::NotFound(_)) => Err(refused()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// How long a run of a session may take, if its agent says so.
     pub(super) async fn turn_timeout(
         &self,
@@ -251,41 +237,6 @@ impl App {
             .await?;
         let definition = definition_of(&agent).map_err(ApiError::internal)?;
         Ok(definition.manifest.limits.turn_timeout_ms.map(Duration::from_millis))
-    }
-
-    /// What the runs of a session may still cost, and the right to promise it to the next one;
-    /// nothing, if the session has no budget. What runs that go on or wait may spend is taken.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "no session costs as much as a float cannot hold"
-    )]
-    pub(super) async fn budget_left(
-        &self,
-        caller: &Caller,
-        stored: &StoredSession,
-    ) -> Result<(Option<f64>, Option<OwnedMutexGuard<()>>), ApiError> {
-        let Some(budget) = self.open_options(&stored.record.settings.config)?.budget_usd else {
-            return Ok((None, None));
-        };
-        let turn = Arc::clone(&self.0.budgets).lock_owned().await;
-        let id = stored.record.id;
-        let stored = self.session(caller, id).await?;
-        let session = &stored.session;
-        let filter = UsageFilter { session: Some(id), ..UsageFilter::default() };
-        let spent = self.store().usage(&caller.tenant, &filter).await?.usage.cost_micro_usd;
-        let mut left = budget - spent as f64 / 1_000_000.0;
-        let current = session.current_run().map(|run| run.id);
-        for run in current.into_iter().chain(session.queued_runs().map(|run| run.id)) {
-            left -= promised(&self.store().prompt(id, run).await?).unwrap_or(budget);
-        }
-        if left > 0.0 {
-            return Ok((Some(left), Some(turn)));
-        }
-        let message = format!(
-            "The session has spent its budget of {budget} US dollars, or promised it to runs that \
-             go on"
-        );
-        Err(ApiError::new(StatusCode::PAYMENT_REQUIRED, Code::BUDGET_SPENT, message))
     }
 
     /// The session that an earlier request with the same key made.
@@ -336,14 +287,4 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
         let caller = parts.extensions.get::<Self>().cloned();
         caller.ok_or_else(|| ApiError::internal("a route that is public asks who is asking"))
     }
-}
-
-/// What a prompt was promised that it may cost.
-fn promised(prompt: &Json) -> Option<f64> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Promise {
-        max_budget_usd: f64,
-    }
-    serde_json::from_str::<Promise>(prompt.get()).ok().map(|promise| promise.max_budget_usd)
 }

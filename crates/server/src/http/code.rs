@@ -73,6 +73,7 @@ pub fn codes() -> Vec<&'static str> {
     let mut all: Vec<&'static str> = Code::OWN.iter().map(|code| code.0).collect();
     all.extend(Refusal::CODES);
     all.extend(DeployError::CODES);
+    all.extend(crate::egress::REFUSALS);
     all.extend(FailureCode::ALL.map(FailureCode::as_str));
     all.sort_unstable();
     all.dedup();

@@ -15,7 +15,8 @@ use super::idempotency::{IdempotencyKey, Repeatable};
 use super::messages::uuid_of;
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
 use crate::api::{self, CredentialBody, CredentialType, Credentials, Done, NewCredential};
-use crate::secret::credential_context;
+use crate::credentials::{CUSTOM, CustomSecret};
+use crate::secret::{Sealer, credential_context};
 
 /// The longest secret.
 const MAX_SECRET: usize = 16_384;
@@ -39,8 +40,9 @@ pub(super) async fn create(
         ));
     }
     length("key", &body.key, MAX_SECRET)?;
-    let label = body.label.unwrap_or_default();
+    let label = body.label.clone().unwrap_or_default();
     length("label", &label, 255)?;
+    let secret = secret_of(&body)?;
     let idempotency = key.of(&caller.tenant, digest);
     if let Some(idempotency) = &idempotency
         && let Some(earlier) = app.engine().receipt_of(idempotency).await?
@@ -62,7 +64,7 @@ pub(super) async fn create(
         tenant: caller.tenant.clone(),
         kind: name_of(body.kind).to_owned(),
         label,
-        sealed: app.sealer().seal(body.key.as_bytes(), &credential_context(&caller.tenant, id)),
+        sealed: app.sealer().seal(&secret, &credential_context(&caller.tenant, id)),
         created_at: app.now(),
         last_used_at: None,
     };
@@ -76,7 +78,26 @@ pub(super) async fn create(
         }
         Err(error) => return Err(error.into()),
     }
-    Ok((StatusCode::CREATED, JsonAnswer(CredentialBody { credential: view(&credential) })))
+    let credential = view(&credential, app.sealer());
+    Ok((StatusCode::CREATED, JsonAnswer(CredentialBody { credential })))
+}
+
+/// What is sealed: a key, and for a host also where it goes.
+fn secret_of(body: &NewCredential) -> Result<Vec<u8>, ApiError> {
+    let (header, host) = match (body.kind, &body.header, &body.host) {
+        (CredentialType::Custom, Some(header), Some(host)) => (header, host),
+        (_, None, None) => return Ok(body.key.clone().into_bytes()),
+        (CredentialType::Custom, _, _) => {
+            return Err(ApiError::invalid("header and host belong together"));
+        }
+        (CredentialType::Anthropic | CredentialType::Openai | CredentialType::Bedrock, _, _) => {
+            return Err(ApiError::invalid("header and host are for credentials of type custom"));
+        }
+    };
+    length("header", header, 255)?;
+    length("host", host, 300)?;
+    let secret = CustomSecret::new(body.key.clone(), header.clone(), host.clone());
+    secret.map_err(ApiError::invalid)?.plain().map_err(ApiError::internal)
 }
 
 /// The answer to a request that was carried out before.
@@ -87,7 +108,8 @@ async fn stored_before(
 ) -> Result<(StatusCode, JsonAnswer<CredentialBody>), ApiError> {
     let id: CredentialId = serde_json::from_str(earlier.get()).map_err(ApiError::internal)?;
     let credential = app.store().credential(&caller.tenant, id).await?;
-    Ok((StatusCode::CREATED, JsonAnswer(CredentialBody { credential: view(&credential) })))
+    let credential = view(&credential, app.sealer());
+    Ok((StatusCode::CREATED, JsonAnswer(CredentialBody { credential })))
 }
 
 /// List credentials
@@ -100,7 +122,8 @@ pub(super) async fn list(
     caller: Caller,
 ) -> Result<JsonAnswer<Credentials>, ApiError> {
     let stored = app.store().credentials(&caller.tenant).await?;
-    Ok(JsonAnswer(Credentials { credentials: stored.iter().map(view).collect() }))
+    let shown = stored.iter().map(|credential| view(credential, app.sealer()));
+    Ok(JsonAnswer(Credentials { credentials: shown.collect() }))
 }
 
 /// Forget a credential
@@ -118,11 +141,15 @@ pub(super) async fn delete(
     Ok(JsonAnswer(Done { ok: true }))
 }
 
-fn view(credential: &Credential) -> api::Credential {
+fn view(credential: &Credential, sealer: &Sealer) -> api::Credential {
+    let for_host = (credential.kind == CUSTOM).then(|| CustomSecret::open(credential, sealer));
+    let for_host = for_host.flatten();
     api::Credential {
         id: uuid_of(credential.id),
         kind: kind_of(&credential.kind),
         label: credential.label.clone(),
+        header: for_host.as_ref().map(|secret| secret.header.clone()),
+        host: for_host.map(|secret| secret.host),
         active: true,
         created_at: api::rfc3339(credential.created_at),
         last_used_at: credential.last_used_at.map(api::rfc3339),

@@ -20,6 +20,7 @@ mod cloud;
 mod code;
 mod connection;
 mod credentials;
+mod egress;
 mod error;
 mod exec;
 mod extract;
@@ -87,6 +88,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(stream::follow))
         .routes(routes!(log::events))
         .routes(routes!(log::logs))
+        .routes(routes!(egress::list))
         .routes(routes!(snapshots::list))
         .routes(routes!(history::fork))
         .routes(routes!(history::rewind))

@@ -72,8 +72,8 @@ pub(super) async fn create(
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         return Err(ApiError::new(status, Code::RUNTIME_UNAVAILABLE, why));
     }
-    let credential = app.credential(&caller.tenant, body.credential_id.as_deref()).await?;
-    let options = Options::of(&body, credential);
+    let credentials = app.credentials(&caller.tenant, &body).await?;
+    let options = Options::of(&body, credentials);
     let settings = Settings {
         title: body.title,
         model: body.model,
@@ -429,6 +429,7 @@ fn check(body: &CreateSession) -> Result<(), ApiError> {
     check_env(body.extra_env.as_ref())?;
     check_times(body.idle_timeout_ms, body.ttl_ms)?;
     body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
+    body.budget_tokens.map(|of| range("budgetTokens", of, 0, 1_000_000_000_000)).transpose()?;
     Ok(())
 }
 

@@ -38,17 +38,23 @@ pub(super) struct Args {
     /// What the agent is told beside its own instructions
     #[arg(long, value_name = "TEXT")]
     system_prompt: Option<String>,
-    /// The credential its model requests are made with: its id, or how that begins
+    /// How many tokens all its runs together may use
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
+    budget_tokens: Option<u64>,
+    /// A credential its requests are made with: its id, or how that begins; can be repeated
     #[arg(long, value_name = "ID")]
-    credential: Option<String>,
+    credential: Vec<String>,
 }
 
 pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     let extra_env = parse::variables(args.env, &ctx.env)?;
-    let credential_id = match &args.credential {
-        Some(text) => Some(prefix::credential(&ctx.client, text).await?),
-        None => None,
-    };
+    let mut credentials = Vec::new();
+    for text in &args.credential {
+        credentials.push(prefix::credential(&ctx.client, text).await?);
+    }
+    // The first as clients of every age name it.
+    let mut credentials = credentials.into_iter();
+    let (credential_id, credential_ids) = (credentials.next(), credentials.collect());
     let new = CreateSession {
         agent: args.agent,
         title: args.title,
@@ -57,9 +63,11 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         ttl_ms: parse::millis(args.ttl),
         idle_timeout_ms: parse::millis(args.idle_timeout),
         budget_usd: args.budget,
+        budget_tokens: args.budget_tokens,
         metadata: parse::map(args.metadata),
         system_prompt: args.system_prompt,
         credential_id,
+        credential_ids,
         ..CreateSession::default()
     };
     let live = Live::new(&ctx.screen, "starting…");

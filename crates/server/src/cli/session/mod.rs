@@ -2,6 +2,7 @@
 
 mod cp;
 mod create;
+mod egress;
 mod exec;
 mod export;
 mod files;
@@ -47,6 +48,8 @@ enum Command {
     Interrupt(lifecycle::Which),
     Export(export::Args),
     Import(import::Args),
+    /// List what a session's sandbox asked of the model and of other hosts, newest first
+    Egress(lifecycle::Which),
     Exec(exec::Args),
     Files(files::Args),
     Cp(cp::Args),
@@ -70,6 +73,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         Command::Interrupt(which) => lifecycle::interrupt(ctx, &which).await,
         Command::Export(args) => export::run(ctx, &args).await,
         Command::Import(args) => import::run(ctx, &args).await,
+        Command::Egress(which) => egress::run(ctx, &which).await,
         Command::Exec(args) => exec::run(ctx, args).await,
         Command::Files(args) => files::run(ctx, args).await,
         Command::Cp(args) => cp::run(ctx, args).await,

@@ -8,6 +8,7 @@ mod bundles;
 mod client;
 mod cloud;
 mod crash;
+mod egress;
 mod exec;
 mod files;
 mod full;

@@ -64,6 +64,11 @@ impl Transcript {
                         "durationMs"
                         | "duration_ms"
                         | "uptime"
+                        | "firstByteMs"
+                        | "totalMs"
+                        | "bytesUp"
+                        | "bytesDown"
+                        | "tokens"
                         | "inputTokens"
                         | "input_tokens"
                         | "costUsd"
@@ -201,6 +206,7 @@ async fn every_route_answers_as_it_always_did() {
     ask!("GET", of("/snapshots"));
     ask!("GET", of(&format!("/runs/{run_id}")));
     ask!("GET", of("/logs"));
+    ask!("GET", of("/egress?limit=1"));
     // A run that is interrupted.
     let mut watched = client.say(&id, &held("Wait")).await;
     watched.until("tool_use").await;
