@@ -8,6 +8,7 @@
 
 mod bridge;
 mod commits;
+mod egress;
 mod figures;
 mod memory;
 mod model;
@@ -35,6 +36,11 @@ fn main() {
         server::serve_bare(bytes.expect("how much to answer"));
         return;
     }
+    if part.as_deref() == Some("reverse") {
+        let upstream = arguments.next().and_then(|upstream| upstream.parse().ok());
+        egress::serve_reverse(upstream.expect("whom to ask"));
+        return;
+    }
     let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
     if wanted("commits") {
         commits::measure();
@@ -60,6 +66,9 @@ fn main() {
     }
     if wanted("server") {
         server::measure(arguments.next().as_deref());
+    }
+    if wanted("egress") {
+        egress::measure();
     }
     // Last: it deletes many files when it is over, and files are made slower after that.
     if wanted("resume") {

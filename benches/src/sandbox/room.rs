@@ -175,6 +175,7 @@ impl Started {
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),
+            proxied: false,
             orphan_ttl_ms: 10_000,
         };
         assert!(matches!(self.ask(&Ask::Configure(Box::new(config))), Answer::Done));

@@ -39,6 +39,26 @@ impl Child {
         Self::listening(command)
     }
 
+    /// `ash serve` whose agents are plain processes, so that whoever measures can ask as they do.
+    pub(crate) fn open(data: &Path, model: &str) -> Self {
+        let mut command = Command::new(beside("ash"));
+        command.args(["serve", "--dangerously-no-sandbox"]).env_clear();
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env("HOME", data).env("ASH_DATA_DIR", data).env("ASH_PORT", "0");
+        command.env("ASH_API_KEY", KEY).env("ASH_MAX_PREWARMED", "0");
+        command.env("ASH_ORPHAN_TTL_MS", ORPHAN_TTL.as_millis().to_string());
+        command.env("ANTHROPIC_BASE_URL", model).env("ANTHROPIC_API_KEY", "none");
+        Self::listening(command)
+    }
+
+    /// This program again, as a proxy that does nothing but pass on.
+    pub(crate) fn reverse(upstream: SocketAddr) -> Self {
+        let this = std::env::current_exe().expect("this program has a path");
+        let mut command = Command::new(this);
+        command.arg("reverse").arg(upstream.to_string());
+        Self::listening(command)
+    }
+
     /// This program again, as a bare server that answers so many bytes.
     pub(crate) fn bare(bytes: usize) -> Self {
         let this = std::env::current_exe().expect("this program has a path");
