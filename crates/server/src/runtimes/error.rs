@@ -41,10 +41,27 @@ const NEEDED_MB: u32 = 600;
 /// Names the file of an error.
 pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> InstallError {
     let path = path.to_owned();
-    move |source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            InstallError::DiskFull { path }
+    move |source| {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        if full.contains(&source.kind()) {
+            return InstallError::DiskFull { path };
         }
-        _ => InstallError::File { path, source },
+        InstallError::File { path, source }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_called_so() {
+        // Whatever is written to it, the disk is full.
+        let path = Path::new("/dev/full");
+        let mut file = std::fs::File::options().write(true).open(path).unwrap();
+        let error = file.write_all(b"x").map_err(at(path)).unwrap_err().to_string();
+        assert!(error.starts_with("there is no room left on the disk of /dev/full"), "{error}");
     }
 }

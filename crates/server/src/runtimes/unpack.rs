@@ -57,10 +57,12 @@ pub(super) fn unpack(package: &Path, into: &Path) -> Result<(), InstallError> {
         if number >= MAX_ENTRIES {
             return refused("is one file too many");
         }
-        match entry.header().entry_type() {
-            EntryType::Regular | EntryType::Continuous => {}
-            EntryType::Directory | EntryType::XGlobalHeader => continue,
-            _ => return refused("is a link, or something else that no package has"),
+        let kind = entry.header().entry_type();
+        if [EntryType::Directory, EntryType::XGlobalHeader].contains(&kind) {
+            continue;
+        }
+        if ![EntryType::Regular, EntryType::Continuous].contains(&kind) {
+            return refused("is a link, or something else that no package has");
         }
         let parts: Vec<Component<'_>> = path.components().collect();
         if !parts.iter().all(|part| matches!(part, Component::Normal(_))) {

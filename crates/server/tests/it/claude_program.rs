@@ -46,7 +46,7 @@ fn install() -> Option<ClaudeProgram> {
 
 impl ClaudeProgram {
     /// Installs it into the data directory of a test, without a copy where that can be.
-    pub(crate) fn into_data(&self, data: &Path) -> PathBuf {
+    pub(crate) fn install_into(&self, data: &Path) -> PathBuf {
         let place = data.join("runtimes/claude").join(self.version);
         fs::create_dir_all(&place).unwrap();
         let path = place.join("claude");

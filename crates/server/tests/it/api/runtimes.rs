@@ -131,7 +131,7 @@ async fn the_real_program_runs_in_a_sandbox() {
     let (Some(claude), true) = (claude_program(), can_isolate()) else { return };
     let variables = vec![("ASH_DEFAULT_RUNTIME", "builtin".to_owned())];
     let served = Served::with(With { variables, ..With::default() }).await;
-    claude.into_data(&served.dir.join("data"));
+    claude.install_into(&served.dir.join("data"));
     let session = served.session().await;
     let program = format!("/run/ash/claude/{}/claude", claude.version);
     let ran = exec(&served.client, &session, &format!("{program} --version")).await;
