@@ -14,12 +14,12 @@ use serde::Deserialize;
 
 use super::app::App;
 use super::auth::Caller;
+use super::checks::check_env;
 use super::code::Code;
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, PathIds, length};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
-use super::sessions::check_env;
 use crate::agents::{AgentSettings, Definition, definition_of, prompt_of, view};
 use crate::api::{
     self, AgentBody, AgentDeleted, AgentFileContent, AgentFileInfo, AgentFiles, AgentVersionBody,

@@ -20,13 +20,13 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
+use super::checks::{check_model, check_times, check_words};
 use super::code::Code;
 use super::error::{ApiError, SOON};
 use super::extract::{BODY_PATIENCE, PathId, Query, late};
 use super::files::{encoded, streamed};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Expired, Invalid, Missing, Unfitting, Unusable};
-use super::sessions::{check_model, check_times, check_words};
 use crate::agents::AgentSettings;
 use crate::api::SessionBody;
 

@@ -19,11 +19,11 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
+use super::checks::check_model;
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, Query, Room, length, range, sequence};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
-use super::sessions::check_model;
 use super::sse::{self, Shown};
 use super::view::{self, Frame};
 use crate::api::{self, Content, MAX_BLOCKS, MAX_TEXT_CHARS, SendMessage};

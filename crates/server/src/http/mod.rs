@@ -16,6 +16,7 @@ mod agents;
 mod app;
 mod auth;
 mod bundles;
+mod checks;
 mod cloud;
 mod code;
 mod connection;

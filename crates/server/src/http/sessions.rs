@@ -1,6 +1,5 @@
 //! Sessions: make, look at, change, put to rest, bring back, end.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
+use super::checks::{check, check_update};
 use super::code::Code;
 use super::error::{ApiError, SOON, start_failed};
 use super::extract::{JsonBody, MaybeJson, PathId, Query, length, range};
@@ -33,9 +33,6 @@ const PAGE: u32 = 1_000;
 
 /// How many sessions a list can leave out.
 const MAX_OFFSET: u32 = i32::MAX.cast_unsigned();
-
-/// The longest time that a session can be told to live or to be idle: a year.
-const LONGEST_MS: u64 = 31_536_000_000;
 
 /// Make a session
 ///
@@ -429,80 +426,4 @@ fn status_of(status: api::SessionStatus) -> Status {
         api::SessionStatus::Ended => Status::Ended,
         api::SessionStatus::Error => Status::Error,
     }
-}
-
-/// Refuses what is longer, shorter, larger or smaller than it may be.
-fn check(body: &CreateSession) -> Result<(), ApiError> {
-    if body.agent.is_empty() {
-        return Err(ApiError::invalid("agent is empty"));
-    }
-    length("agent", &body.agent, 255)?;
-    check_model(body.model.as_deref())?;
-    length("systemPrompt", body.system_prompt.as_deref().unwrap_or_default(), 1_000_000)?;
-    length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
-    check_words(body.title.as_deref(), body.metadata.as_ref())?;
-    check_env(body.extra_env.as_ref())?;
-    check_times(body.idle_timeout_ms, body.ttl_ms)?;
-    check_permission_timeout(body.permission_timeout_ms)?;
-    body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
-    body.budget_tokens.map(|of| range("budgetTokens", of, 0, 1_000_000_000_000)).transpose()?;
-    Ok(())
-}
-
-pub(super) fn check_times(idle_timeout: Option<u64>, ttl: Option<u64>) -> Result<(), ApiError> {
-    for (name, milliseconds) in [("idleTimeoutMs", idle_timeout), ("ttlMs", ttl)] {
-        milliseconds.map(|ms| range(name, ms, 1_000, LONGEST_MS)).transpose()?;
-    }
-    Ok(())
-}
-
-fn check_permission_timeout(timeout: Option<u64>) -> Result<(), ApiError> {
-    timeout.map(|ms| range("permissionTimeoutMs", ms, 100, 604_800_000)).transpose()?;
-    Ok(())
-}
-
-fn check_update(body: &UpdateConfig) -> Result<(), ApiError> {
-    check_model(body.model.as_deref())?;
-    length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
-    check_permission_timeout(body.permission_timeout_ms)?;
-    check_words(body.title.as_deref(), body.metadata.as_ref())
-}
-
-pub(super) fn check_model(model: Option<&str>) -> Result<(), ApiError> {
-    match model {
-        Some("") => Err(ApiError::invalid("model is empty")),
-        Some(model) => length("model", model, 100),
-        None => Ok(()),
-    }
-}
-
-pub(super) fn check_words(
-    title: Option<&str>,
-    metadata: Option<&BTreeMap<String, String>>,
-) -> Result<(), ApiError> {
-    length("title", title.unwrap_or_default(), 500)?;
-    let bytes: usize =
-        metadata.into_iter().flatten().map(|(name, value)| name.len() + value.len()).sum();
-    range("the size of metadata", bytes, 0, 65_536).map(drop)
-}
-
-/// What a variable may have at the most: no program can be given a longer one.
-const MAX_VARIABLE: usize = 100_000;
-
-/// Variables are set in the environment of programs: their names and values must fit there.
-pub(super) fn check_env(env: Option<&BTreeMap<String, String>>) -> Result<(), ApiError> {
-    for (name, value) in env.into_iter().flatten() {
-        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-            && name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
-        if name.len() + value.len() > MAX_VARIABLE {
-            let message = format!("The variable {name:.64} has more than {MAX_VARIABLE} bytes");
-            return Err(ApiError::invalid(message));
-        }
-        if !is_name || value.contains('\0') {
-            let message =
-                format!("{name:?} cannot be the name of a variable, or has a value with a NUL");
-            return Err(ApiError::invalid(message));
-        }
-    }
-    Ok(())
 }

@@ -104,6 +104,10 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
             "`output` called `tool_use`",
             vec![out("tool_use", r#"{"id":"1","name":"bash","input":{}}"#)],
         ),
+        (
+            "`output` called `transcript_mirror`",
+            vec![out("transcript_mirror", r#"{"claude":"c","entries":[{"secret":1}]}"#)],
+        ),
         ("`output` under a name of the agent's", vec![out("notice", r#"{"message":"a"}"#)]),
         (
             "`output` under a name that it cannot have",
