@@ -44,17 +44,7 @@ impl Store for MemoryStore {
     }
 
     async fn create_api_key(&self, key: &ApiKey, receipt: Option<&Receipt>) -> Result<()> {
-        let mut tables = self.tables();
-        if !tables.tenants.contains_key(&key.tenant) {
-            return Err(StoreError::NotFound("tenant"));
-        }
-        if tables.keys.values().any(|other| other.id == key.id || other.hash == key.hash) {
-            return Err(StoreError::Exists("API key"));
-        }
-        tables.check_receipt(receipt)?;
-        tables.keep_receipt(receipt);
-        tables.keys.insert(key.id, key.clone());
-        Ok(())
+        self.tables().create_api_key(key, receipt)
     }
 
     async fn api_key_by_hash(&self, hash: &KeyHash) -> Result<ApiKey> {
