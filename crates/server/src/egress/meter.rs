@@ -129,6 +129,11 @@ impl Meter {
         }
     }
 
+    /// What the answer has said so far that it consumed.
+    pub(super) fn told(&self) -> Usage {
+        self.told
+    }
+
     /// There is no more to be seen of it. If that is all, it says what it consumed.
     pub(super) fn finish(&mut self) {
         let Form::Document(pieces) = &self.form else { return };

@@ -254,10 +254,13 @@ impl Booked {
     }
 
     fn sees(&mut self, chunk: &Bytes) {
-        if let Some(meter) = &mut self.meter {
-            meter.see(chunk);
+        let Some(meter) = &mut self.meter else { return };
+        let before = meter.told();
+        meter.see(chunk);
+        // Most pieces say nothing about it.
+        if meter.told() != before {
+            self.book(false);
         }
-        self.book(false);
     }
 
     /// Nobody was asked, or it was refused.
