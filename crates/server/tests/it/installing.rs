@@ -21,6 +21,9 @@ use crate::world::until;
 
 const VERSION: &str = "2.1.400";
 
+/// The end of a head without a body. Whoever is not told that the connection ends asks on it again.
+const EMPTY: &str = "content-length: 0\r\nconnection: close\r\n\r\n";
+
 /// How something is answered.
 #[derive(Clone)]
 enum Reply {
@@ -120,10 +123,10 @@ async fn answer(mut stream: TcpStream, shared: Arc<Shared>) {
         Some(Reply::Half(body)) => (fine(body.len()), &body[..body.len() / 2], false),
         Some(Reply::Stall(body)) => (fine(body.len()), &body[..body.len() / 2], true),
         Some(Reply::To(to)) => {
-            let head = format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
+            let head = format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\n{EMPTY}");
             (head, &[][..], false)
         }
-        None => ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned(), &[][..], false),
+        None => (format!("HTTP/1.1 404 Not Found\r\n{EMPTY}"), &[][..], false),
     };
     // Whoever asked may be gone.
     let _unheard = stream.write_all(head.as_bytes()).await;
