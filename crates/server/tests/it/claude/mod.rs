@@ -32,7 +32,7 @@ async fn start() -> Option<World> {
     let program = claude_program()?;
     let mut world = World::start().await;
     let data = world.dir.join("data");
-    program.into_data(&data);
+    program.install_into(&data);
     world.claude = Some(found(&data, &world.enclosure).await);
     world.kill_engine().await;
     Some(world)
