@@ -97,6 +97,8 @@ pub struct Start<'a> {
     pub if_lost: IfLost,
     /// What to bring back, if the files are gone.
     pub snapshot: Option<&'a Snapshot>,
+    /// Whether that was captured before the last turn.
+    pub is_behind: bool,
     /// What to put them right from, if they cannot be relied on.
     pub proven: Option<&'a Snapshot>,
     /// What the session's log says, should the agent's own record not say it any more.

@@ -122,6 +122,7 @@ struct Shown {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Tools {
+    pub(crate) runtime: Option<Runtime>,
     pub(crate) permission_mode: Option<PermissionMode>,
     pub(crate) permission_timeout_ms: Option<u64>,
     pub(crate) allowed_tools: Option<Vec<String>>,

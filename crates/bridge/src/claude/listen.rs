@@ -1,5 +1,6 @@
 //! One exchange with the program: what it is told, what it says, and what is done about that.
 
+use std::path::Path;
 use std::time::Duration;
 
 use ash_protocol::{Ending, Event};
@@ -157,10 +158,10 @@ impl Claude {
         file: &str,
         entries: &[Box<RawValue>],
     ) -> Vec<Event> {
-        let name = self.which.name().to_owned();
-        let stem = std::path::Path::new(file).file_stem().and_then(std::ffi::OsStr::to_str);
-        if stem != Some(name.as_str()) {
-            return Vec::new();
+        let Some(name) = conversation_of(file) else { return Vec::new() };
+        if name != self.which.name() {
+            // It was told to forget, and goes on under another name.
+            self.notices.push("Claude Code has begun another conversation".to_owned());
         }
         if let Err(error) = self.record.mirror(run, &name, entries) {
             self.notices.push(format!("the conversation could not be written down: {error}"));
@@ -187,4 +188,12 @@ impl Claude {
             program.say_now(message);
         }
     }
+}
+
+/// What the conversation is called that a file is the transcript of; nothing, if it is that of an agent's agent.
+fn conversation_of(file: &str) -> Option<String> {
+    let path = Path::new(file);
+    let is_of_another = path.components().any(|part| part.as_os_str() == "subagents");
+    let name = path.file_stem()?.to_str()?;
+    (!is_of_another && name.len() == 36).then(|| name.to_owned())
 }

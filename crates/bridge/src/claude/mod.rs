@@ -53,6 +53,10 @@ use crate::reports::Reports;
 /// What it is called that some of it does not count any more.
 const CUT: &str = "transcript_cut";
 
+/// What the agent is told then.
+const CUT_OFF: &str = "[Some of what was said before this message was cut off, because the model's provider refused it. You do \
+    not know it any more; look at the files before you go on.]";
+
 /// How much may be heard between two runs and is told with the next one.
 const MAX_ASIDE: usize = 500;
 
@@ -127,7 +131,7 @@ struct Aside {
 }
 
 impl Claude {
-    /// Reads the record back, and makes the program's transcript what it should be. Starts nothing.
+    /// Reads the record back. Starts nothing.
     pub fn open(settings: Settings, processes: Processes) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(config_directory(&settings.home))?;
         let record = Record::open(&settings.home)?;
@@ -141,7 +145,7 @@ impl Claude {
             Some(name) => name.to_owned(),
             None => new_id()?,
         });
-        let mut claude = Self {
+        Ok(Self {
             settings,
             processes,
             record,
@@ -151,9 +155,7 @@ impl Claude {
             notices,
             aside: Aside::default(),
             lost: None,
-        };
-        claude.prove()?;
-        Ok(claude)
+        })
     }
 
     fn transcript(&self) -> Transcript {
@@ -195,12 +197,6 @@ impl Claude {
     fn put_aside(&mut self, wish: Wish) {
         let events: Vec<Event> = match wish {
             Wish::Mirror { file, entries } => self.write_down("", &file, &entries),
-            Wish::Report(Event::Message(_) | Event::Output { .. })
-                if self.aside.events.len() >= MAX_ASIDE =>
-            {
-                self.aside.dropped += 1;
-                Vec::new()
-            }
             Wish::Report(event @ (Event::Message(_) | Event::Output { .. })) => vec![event],
             Wish::Ask { request, .. } => {
                 self.answer(&request, &denied("nobody is there to be asked now"));
@@ -216,7 +212,10 @@ impl Claude {
             }
             Wish::Report(_) | Wish::Withdraw { .. } => Vec::new(),
         };
-        self.aside.events.extend(events);
+        // What is not told is in the record all the same.
+        let room = MAX_ASIDE.saturating_sub(self.aside.events.len());
+        self.aside.dropped += events.len().saturating_sub(room) as u64;
+        self.aside.events.extend(events.into_iter().take(room));
     }
 
     /// Takes a prompt into the conversation. Once this has returned, it is remembered.
@@ -294,7 +293,7 @@ impl Claude {
         let Accepted { run, prompt, mut remark } = accepted;
         let mut usage = Usage::default();
         if let Some(why) = self.lost.take() {
-            if let Err(error) = self.begin_anew() {
+            if let Err(error) = self.begin_anew(&run) {
                 return (not_written(&error), usage);
             }
             output(reports, "conversation_lost", &json!({ "reason": why })).await;
@@ -335,6 +334,7 @@ impl Claude {
                 match self.cut_poison(&run, reports).await {
                     Ok(true) => {
                         is_second = true;
+                        remark = Some(CUT_OFF.to_owned());
                         continue;
                     }
                     Ok(false) => {}

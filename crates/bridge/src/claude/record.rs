@@ -32,6 +32,8 @@ struct Line {
     turn_end: Option<u32>,
     /// What was mirrored from this message on does not count any more.
     cut: Option<String>,
+    /// Nothing that was mirrored before counts any more.
+    anew: Option<bool>,
 }
 
 /// The record of a conversation.
@@ -60,9 +62,9 @@ impl Record {
         let path = home.join(".ash/conversation.jsonl");
         let (mut turns, mut conversation, mut unfinished) = (0, None, None);
         let (journal, repair) = Journal::open(&path, |line: Line| {
-            let Line { turn, run, prompt, claude, mirror: _, turn_end, cut: _ } = line;
+            let Line { turn, run, prompt, claude, mirror: _, turn_end, cut: _, anew } = line;
             turns = turns.max(turn.unwrap_or_default());
-            conversation = claude.or_else(|| conversation.take());
+            conversation = claude.or_else(|| conversation.take().filter(|_| anew.is_none()));
             if let (Some(run), Some(prompt)) = (run, prompt) {
                 unfinished = Some(Unfinished { run, text: text_of(prompt.get()) });
             }
@@ -137,6 +139,13 @@ impl Record {
     pub(super) fn cut(&mut self, run: &str, uuid: &str) -> io::Result<()> {
         let uuid = serde_json::to_string(uuid).unwrap_or_default();
         self.append(run, &format!(r#""cut":{uuid}"#))?;
+        self.journal.sync()
+    }
+
+    /// Writes down that the conversation begins anew.
+    pub(super) fn begin_anew(&mut self, run: &str) -> io::Result<()> {
+        self.append(run, r#""anew":true"#)?;
+        self.conversation = None;
         self.journal.sync()
     }
 
@@ -253,6 +262,22 @@ mod test {
         let mut written = Vec::new();
         record.write_mirrored(&mut written).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), "{\"a\": 1}\n{\"a\":2}\n{\"a\":3}\n");
+    }
+
+    #[test]
+    fn a_conversation_that_was_given_up_does_not_come_back() {
+        let home = tempfile::tempdir().unwrap();
+        let mut record = Record::open(home.path()).unwrap();
+        record.begin("r1", &raw(r#""hi""#)).unwrap();
+        record.mirror("r1", "c", &[raw(r#"{"a":1}"#)]).unwrap();
+        record.begin_anew("r1").unwrap();
+        assert_eq!(record.conversation(), None);
+        let mut record = Record::open(home.path()).unwrap();
+        assert_eq!((record.conversation(), record.turns()), (None, 1));
+        record.mirror("r1", "d", &[raw(r#"{"a":2}"#)]).unwrap();
+        let mut written = Vec::new();
+        Record::open(home.path()).unwrap().write_mirrored(&mut written).unwrap();
+        assert_eq!(written, b"{\"a\":2}\n");
     }
 
     #[test]

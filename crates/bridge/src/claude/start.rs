@@ -1,16 +1,20 @@
 //! How the program is started and ended, and what is done about a conversation that it does not find.
 
 use std::io;
+use std::time::Duration;
 
 use serde_json::json;
 
-use super::process::{Program, Trouble, not_there};
+use super::process::{Heard, Program, Trouble, not_there};
 use super::setup::{Setup, Which};
 use super::transcript::Found;
 use super::turn::Wish;
 use super::{CUT, Claude, output};
-use crate::questions::new_id;
+use crate::questions::{new_id, pass};
 use crate::reports::Reports;
+
+/// How long the program may take to do something at once.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Claude {
     /// Sees to it that the program finds the conversation that the record tells of.
@@ -34,26 +38,66 @@ impl Claude {
 
     /// Has a program that does as this run wants.
     pub(super) async fn make_ready(&mut self, setup: &Setup) -> Result<(), Trouble> {
-        if let Some((program, running)) = &mut self.program
-            && running.is_like(setup)
-            && !program.has_ended()
-        {
-            if running.model != setup.model {
-                program.ask(json!({ "subtype": "set_model", "model": setup.model })).await;
-            }
-            if running.mode != setup.mode {
-                program.ask(json!({ "subtype": "set_permission_mode", "mode": setup.mode })).await;
-            }
-            *running = setup.clone();
+        let is_there = self
+            .program
+            .as_ref()
+            .is_some_and(|(program, running)| running.is_like(setup) && !program.has_ended());
+        if is_there && self.tell(setup).await {
             return Ok(());
         }
         self.stop().await;
         self.start(setup.clone()).await
     }
 
+    /// Tells the program what is different from now on. False, if it does not do it: then it has to be started anew.
+    async fn tell(&mut self, setup: &Setup) -> bool {
+        let Some((program, running)) = &mut self.program else { return false };
+        let mut asked = Vec::new();
+        if running.model != setup.model {
+            let request = json!({ "subtype": "set_model", "model": setup.model });
+            asked.push(program.ask(request).await);
+        }
+        if running.mode != setup.mode {
+            let request = json!({ "subtype": "set_permission_mode", "mode": setup.mode });
+            asked.push(program.ask(request).await);
+        }
+        let mut heard_besides = Vec::new();
+        let answered = async {
+            while !asked.is_empty() {
+                let Some(heard) = program.next().await else { return false };
+                match &heard.head.response {
+                    Some(response) if asked.contains(&response.request_id) => {
+                        if response.subtype != "success" {
+                            return false;
+                        }
+                        asked.retain(|id| *id != response.request_id);
+                    }
+                    Some(_) | None => heard_besides.push(heard),
+                }
+            }
+            true
+        };
+        let is_done = tokio::select! {
+            answered = answered => answered,
+            () = pass(ANSWER_PATIENCE) => false,
+        };
+        if is_done {
+            *running = setup.clone();
+        }
+        self.put_all_aside(heard_besides);
+        is_done
+    }
+
+    fn put_all_aside(&mut self, heard: Vec<Heard>) {
+        let wishes: Vec<Wish> =
+            heard.into_iter().flat_map(|heard| self.aside.turn.take(heard)).collect();
+        wishes.into_iter().for_each(|wish| self.put_aside(wish));
+    }
+
     /// Starts the program. Each remedy is tried once: one that did not help will not help the second time.
     pub(super) async fn start(&mut self, setup: Setup) -> Result<(), Trouble> {
         let (mut is_rebuilt, mut is_renamed) = (false, false);
+        self.prove().map_err(|error| not_there(&error))?;
         loop {
             let command = setup.command(&self.settings, &self.which);
             match Program::start(&self.processes, command).await {
@@ -94,8 +138,9 @@ impl Claude {
     }
 
     /// Gives the conversation up for another one.
-    pub(super) fn begin_anew(&mut self) -> io::Result<()> {
+    pub(super) fn begin_anew(&mut self, run: &str) -> io::Result<()> {
         self.transcript().set_aside()?;
+        self.record.begin_anew(run)?;
         self.which = Which::New(new_id()?);
         Ok(())
     }
@@ -116,8 +161,6 @@ impl Claude {
         let Some((program, _)) = self.program.take() else { return };
         let mut last = Vec::new();
         program.close(|heard| last.push(heard)).await;
-        let wishes: Vec<Wish> =
-            last.into_iter().flat_map(|heard| self.aside.turn.take(heard)).collect();
-        wishes.into_iter().for_each(|wish| self.put_aside(wish));
+        self.put_all_aside(last);
     }
 }

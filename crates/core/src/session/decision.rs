@@ -152,6 +152,8 @@ pub enum Effect {
         if_lost: IfLost,
         /// What to bring back, if the files are gone.
         snapshot: Option<Snapshot>,
+        /// Whether that was captured before the last turn, so that what it brings back is not the latest.
+        is_behind: bool,
         /// What to put them right from, if they cannot be relied on.
         proven: Option<Box<Snapshot>>,
     },

@@ -82,6 +82,7 @@ impl Session {
             turns: self.lineage.turns(),
             if_lost: self.if_lost,
             snapshot: self.persistence.last().cloned(),
+            is_behind: self.persistence.last().is_some_and(|last| last.turn != self.lineage.head()),
             proven: self.persistence.proven().cloned().map(Box::new),
         }
     }

@@ -55,10 +55,11 @@ impl Archive {
         })?;
         for kept in kept.iter().filter(|_| looked.found.is_none()) {
             // Whether there is anything in it: one name is enough.
-            let read = self.holder(tenant, kept.snapshot.captured.id).and_then(|(of, snapshot)| {
-                let root = snapshot.root(WORKSPACE)?;
-                Ok(of.walk(root, MAX_ENTRIES, &mut |_, _| Err(SnapshotError::Cancelled))?)
-            });
+            let read =
+                self.holder(tenant, kept.snapshot.captured.id).and_then(|(of, snapshot, _)| {
+                    let root = snapshot.root(WORKSPACE)?;
+                    Ok(of.walk(root, MAX_ENTRIES, &mut |_, _| Err(SnapshotError::Cancelled))?)
+                });
             if let Ok(()) | Err(ArchiveError::Snapshot(SnapshotError::Cancelled)) = read {
                 looked.found = Some((kept.snapshot.clone(), ()));
                 break;
@@ -93,10 +94,10 @@ impl Archive {
             Ok(brought_back)
         })?;
         for kept in kept.iter().filter(|_| looked.found.is_none()) {
-            let Ok((of, snapshot)) = self.holder(tenant, kept.snapshot.captured.id) else {
+            let Ok((of, snapshot, source)) = self.holder(tenant, kept.snapshot.captured.id) else {
                 continue;
             };
-            let mut brought_back = all_of(&kept.snapshot, Source::Local);
+            let mut brought_back = all_of(&kept.snapshot, source);
             // How many is not known yet, but that there are some.
             brought_back.from.left_out = 1;
             note(brought_back)?;

@@ -130,17 +130,17 @@ impl Archive {
         &self,
         tenant: &TenantId,
         id: SnapshotId,
-    ) -> Result<(Repository, Snapshot), ArchiveError> {
+    ) -> Result<(Repository, Snapshot, Source), ArchiveError> {
         let here = self.repository(tenant)?;
         match here.snapshot(theirs(id)).map_err(ArchiveError::from) {
-            Ok(snapshot) => return Ok((here, snapshot)),
+            Ok(snapshot) => return Ok((here, snapshot, self.came_from(id))),
             Err(error) if !error.is_lost() || self.remote.is_none() => return Err(error),
             Err(_) => {}
         }
         let Some(remote) = &self.remote else { return Err(ArchiveError::NoCloud) };
         let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
         match shelf.repository.snapshot(theirs(id)) {
-            Ok(snapshot) => Ok((shelf.repository.clone(), snapshot)),
+            Ok(snapshot) => Ok((shelf.repository.clone(), snapshot, Source::Cloud)),
             Err(error) => {
                 let error = CloudError::from(error);
                 let is_lost = matches!(error, CloudError::NotFound(_) | CloudError::Damaged(_));

@@ -50,7 +50,7 @@ impl Archive {
         id: SnapshotId,
         scratch: &Path,
     ) -> Result<Option<Stored>, ArchiveError> {
-        let (repository, snapshot) = match self.holder(tenant, id) {
+        let (repository, snapshot, _) = match self.holder(tenant, id) {
             Ok(held) => held,
             Err(error) if error.is_lost() => return Ok(None),
             Err(error) => return Err(error),

@@ -135,6 +135,13 @@ impl Inner {
         for id in lost {
             start.past.lost(id).await;
         }
+        // The files of the last turn were gone before anybody had captured them.
+        if start.is_behind
+            && found.workspace == Workspace::Restored
+            && let Some(from) = &mut found.snapshot
+        {
+            from.outdated = true;
+        }
         if found.native == Native::Lost
             && let Some(style) = Lines::of(&agent.runtime)
             && self.files.life(sandbox).map_err(start_failed)? == Life::Unborn

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::number::Seq;
 use ash_core::snapshot::Snapshot;
 
 use super::error::BundleError;
@@ -55,7 +56,7 @@ impl Engine {
         let stored = self.shared.store.session(tenant, session).await?;
         let snapshots = match extent {
             Extent::Latest => vec![last.clone()],
-            Extent::History => self.kept(tenant, session, &last).await?,
+            Extent::History => self.kept(tenant, session, &last, stored.session.last_seq()).await?,
         };
         let aside = bundles.aside().map_err(BundleError::disk)?;
         let room = self.room();
@@ -126,6 +127,7 @@ impl Engine {
         tenant: &TenantId,
         session: SessionId,
         last: &Snapshot,
+        through: Seq,
     ) -> Result<Vec<Snapshot>, EngineError> {
         let rows = self.shared.store.snapshots(session, MAX_SNAPSHOTS).await?;
         let mut kept = Vec::new();
@@ -136,8 +138,8 @@ impl Engine {
                 kept.push(row.snapshot);
             }
         }
-        // Later ones belong to a log that is not read yet.
-        kept.retain(|snapshot| snapshot.seq <= last.seq);
+        // Later ones belong to a log that is not read yet. After a rewind the last one is not the latest.
+        kept.retain(|snapshot| snapshot.seq <= through);
         if !kept.iter().any(|snapshot| snapshot.captured.id == last.captured.id) {
             kept.push(last.clone());
         }

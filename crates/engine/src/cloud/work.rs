@@ -37,6 +37,9 @@ const LONG_AFTER_ANOTHER: Duration = Duration::from_secs(30);
 /// How long to wait at the most before a bucket is looked at again that is not known yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// How long a cloud that has failed may take to say whether it is there.
+const PROBE: Duration = Duration::from_secs(5);
+
 /// How often the outbox is looked at when nothing is said, and when something is to be tried again.
 const IDLE: Duration = Duration::from_secs(5);
 const BUSY: Duration = Duration::from_millis(500);
@@ -378,7 +381,9 @@ async fn heard(
         return done;
     };
     let remote = Arc::clone(&cloud.0.remote);
-    let answers = blocking(move || remote.bucket()).await;
+    // One that does not answer is not asked for as long again.
+    let asked = tokio::time::timeout(PROBE, blocking(move || remote.bucket())).await;
+    let answers = asked.unwrap_or_else(|_| Err(CloudError::Unavailable(message.clone())));
     cloud.heard(answers.as_ref().err(), shared.now());
     match answers {
         Ok(_) => Err(CloudError::here(message)),

@@ -351,6 +351,7 @@ impl Worker {
                 turns,
                 if_lost,
                 snapshot,
+                is_behind,
                 proven,
             } => {
                 let record = &self.record;
@@ -361,6 +362,7 @@ impl Worker {
                     turns,
                     if_lost,
                     snapshot: snapshot.as_ref(),
+                    is_behind,
                     proven: proven.as_deref(),
                     past: &LogOf::new(&*self.shared.store, record),
                 };

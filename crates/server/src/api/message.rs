@@ -8,6 +8,7 @@ use utoipa::{PartialSchema, ToSchema};
 use uuid::Uuid;
 
 use super::object;
+use super::session::PermissionMode;
 
 /// What a person says to an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -157,6 +158,19 @@ pub struct SendMessage {
     /// The shape of the answer.
     #[serde(default, deserialize_with = "object::one", skip_serializing_if = "Option::is_none")]
     pub output_format: Option<OutputFormat>,
+    /// How tool calls of this run are allowed; nothing: as the session says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
+    /// After how long a question of this run that nobody answers is answered with no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 100, maximum = 604_800_000)]
+    pub permission_timeout_ms: Option<u64>,
+    /// Tools that may be used in this run; nothing: as the session says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_tools: Option<Vec<String>>,
+    /// Tools that may not be used in this run; nothing: as the session says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disallowed_tools: Option<Vec<String>>,
     /// Answer at once with the run's id, and do not stream.
     #[serde(default)]
     pub detach: bool,

@@ -6,6 +6,7 @@ use ash_core::id::SessionId;
 use ash_core::json::Json;
 use ash_core::number::{Cursor, Seq};
 use ash_core::session::{IfBusy, Wake};
+use ash_engine::agent::Runtime;
 use ash_engine::{Accepted, FollowFrom, Idempotency, SendPrompt};
 use ash_store::StoredSession;
 use axum::Json as JsonAnswer;
@@ -19,7 +20,7 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
-use super::checks::check_model;
+use super::checks::{check_model, check_permission_timeout};
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, Query, Room, length, range, sequence};
 use super::idempotency::{IdempotencyKey, Repeatable};
@@ -150,6 +151,9 @@ async fn prompt(
         content: Box<RawValue>,
     }
     let AsItCame { content } = serde_json::from_slice(bytes).map_err(ApiError::internal)?;
+    let tools = Tools::of(&stored.record.settings.config).map_err(ApiError::internal)?;
+    // The proxy keeps a session's budget. Claude Code would have to be started for each run to be told of it.
+    let budget = budget.filter(|_| tools.runtime != Some(Runtime::Claude));
     let max_budget = match (body.max_budget_usd, budget) {
         (Some(asked), Some(left)) => Some(asked.min(left)),
         (asked, left) => asked.or(left),
@@ -167,15 +171,16 @@ async fn prompt(
     option("effort", json!(body.effort));
     option("thinking", json!(body.thinking));
     option("outputFormat", json!(body.output_format));
-    let tools = Tools::of(&stored.record.settings.config).map_err(ApiError::internal)?;
-    let mode = match tools.permission_mode {
+    let mode = match body.permission_mode.or(tools.permission_mode) {
         Some(mode) => Some(app.permission_mode(stored, mode).await?),
         None => None,
     };
     option("permissionMode", json!(mode));
-    option("permissionTimeoutMs", json!(tools.permission_timeout_ms));
-    option("allowedTools", json!(tools.allowed_tools));
-    option("disallowedTools", json!(tools.disallowed_tools));
+    let timeout = body.permission_timeout_ms.or(tools.permission_timeout_ms);
+    option("permissionTimeoutMs", json!(timeout));
+    option("allowedTools", json!(body.allowed_tools.as_ref().or(tools.allowed_tools.as_ref())));
+    let forbidden = body.disallowed_tools.as_ref().or(tools.disallowed_tools.as_ref());
+    option("disallowedTools", json!(forbidden));
     if options.is_empty() {
         return Json::parse(content.get().to_owned()).map_err(ApiError::internal);
     }
@@ -199,6 +204,7 @@ fn check(body: &SendMessage) -> Result<(), ApiError> {
         }
     }
     check_model(body.model.as_deref())?;
+    check_permission_timeout(body.permission_timeout_ms)?;
     body.max_turns.map(|turns| range("maxTurns", turns, 1, 1_000_000)).transpose()?;
     body.max_budget_usd.map(|usd| range("maxBudgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
     if let Some(api::Thinking::Enabled { budget_tokens: Some(tokens) }) = body.thinking {

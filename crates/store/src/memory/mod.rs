@@ -98,19 +98,6 @@ impl MemoryStore {
 }
 
 impl Tables {
-    fn create_api_key(&mut self, key: &ApiKey, receipt: Option<&Receipt>) -> Result<()> {
-        if !self.tenants.contains_key(&key.tenant) {
-            return Err(StoreError::NotFound("tenant"));
-        }
-        if self.keys.values().any(|other| other.id == key.id || other.hash == key.hash) {
-            return Err(StoreError::Exists("API key"));
-        }
-        self.check_receipt(receipt)?;
-        self.keep_receipt(receipt);
-        self.keys.insert(key.id, key.clone());
-        Ok(())
-    }
-
     fn row(&self, id: SessionId) -> Result<&Row> {
         self.sessions.get(&id).ok_or(StoreError::NotFound("session"))
     }

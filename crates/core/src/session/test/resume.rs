@@ -235,6 +235,7 @@ fn a_start_is_told_what_the_conversation_must_begin_with() {
     world.ask(Ask::Resume).unwrap();
     let start = Effect::StartSandbox {
         snapshot: world.session.persistence().last().cloned(),
+        is_behind: false,
         proven: world.session.persistence().last().cloned().map(Box::new),
         incarnation: world.session.incarnation(),
         transcript: Some(Transcript { bytes: 5, blake3: digest, turns: 1 }),

@@ -33,6 +33,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let error = session.error.map(|error| format!("{} ({})", error.message, error.code));
     let metadata = session.metadata.iter().map(|(name, value)| format!("{name}={value}"));
     let metadata: Vec<String> = metadata.collect();
+    let captured = session.snapshot.as_ref().map(|last| last.seq);
     let snapshot = session.snapshot.map(|last| {
         let size = (format::things(last.files, "file"), format::bytes(last.bytes));
         format!("turn {}, {}, {}, {} ago", last.turn, size.0, size.1, format::ago(&last.at, now))
@@ -40,6 +41,12 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let failed = session.snapshot_error.map(|failed| {
         format!("{} ({})", failed.message, format::things(failed.attempts.into(), "attempt"))
     });
+    let cloud = match (session.cloud_seq, captured) {
+        (None, _) => String::new(),
+        (Some(there), Some(here)) if there < here => format!("as of entry {there} of {here}"),
+        (Some(_), _) => "has the last snapshot".to_owned(),
+    };
+    let not_there = session.cloud_error.map(|failed| failed.message);
     let ago = |at: &str| format!("{at} ({} ago)", format::ago(at, now));
     let status = match session.activity {
         Some(Activity::Rewinding) => format!("{}, being rewound", word(session.status)),
@@ -61,6 +68,8 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         ("log", format!("{}-{}", session.log_epoch, session.last_seq)),
         ("snapshot", snapshot.unwrap_or_default()),
         ("no snapshot", failed.unwrap_or_default()),
+        ("cloud", cloud),
+        ("cloud error", not_there.unwrap_or_default()),
         ("sandboxes", session.incarnation.to_string()),
         ("isolation", session.isolation),
         ("metadata", metadata.join(", ")),

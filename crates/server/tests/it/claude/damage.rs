@@ -121,3 +121,34 @@ async fn a_session_goes_on_in_another_data_directory() {
     moved.end().await;
     world.end().await;
 }
+
+#[tokio::test]
+async fn a_transcript_is_proven_also_when_only_the_program_is_started_again() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    world.say(session, "The second is FIG.\n/say I keep that as well.").await;
+    let file = transcript(&world, session);
+    let content = fs::read_to_string(&file).unwrap();
+    let damaged = content.replace(r#""content":"The second is FIG."#, r#""content":"The second i"#);
+    assert_ne!(damaged, content);
+    fs::write(&file, damaged.replace("/say I keep that as well.\"", "/say I keep that as well."))
+        .unwrap();
+    let [pid] = programs(&world, session)[..] else { panic!("one program") };
+    crate::world::kill(pid);
+    let turn = remembers(&world, session, "after the program alone").await;
+    assert!(turn.text().contains("The second is FIG."), "{}", said(&turn));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_was_cleared_does_not_come_back_and_what_came_after_does() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    world.say(session, "/clear").await;
+    world.say(session, "The word is EGRET.\n/say I keep it.").await;
+    stop(&world, session).await;
+    resume(&world, session).await;
+    let turn = world.say(session, ASK).await;
+    assert!(turn.text().contains("EGRET") && !turn.text().contains("PLUM"), "{}", said(&turn));
+    world.end().await;
+}
