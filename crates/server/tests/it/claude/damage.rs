@@ -149,6 +149,7 @@ async fn what_was_cleared_does_not_come_back_and_what_came_after_does() {
     stop(&world, session).await;
     resume(&world, session).await;
     let turn = world.say(session, ASK).await;
-    assert!(turn.text().contains("EGRET") && !turn.text().contains("PLUM"), "{}", said(&turn));
+    let sent = world.requests().last().unwrap().body["messages"].to_string();
+    assert!(sent.contains("EGRET") && !sent.contains("PLUM"), "{sent}\n{}", said(&turn));
     world.end().await;
 }
