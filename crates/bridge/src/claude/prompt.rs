@@ -60,12 +60,12 @@ impl Prompt {
                 }
                 blocks.iter().all(is_blank)
             }
-            _ => {
-                return Err(
-                    "the prompt is neither a text nor a list of content blocks, which are \
-                            objects with a type"
-                        .to_owned(),
-                );
+            serde_json::Value::Null
+            | serde_json::Value::Bool(_)
+            | serde_json::Value::Number(_)
+            | serde_json::Value::Object(_) => {
+                let wanted = "a text, or a list of content blocks, which are objects with a type";
+                return Err(format!("the prompt is not {wanted}"));
             }
         };
         if is_empty {

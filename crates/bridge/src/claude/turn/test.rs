@@ -126,13 +126,10 @@ fn phases_and_retractions_follow_what_it_says() {
     };
     for (name, expected) in [("Bash", Phase::ExecutingTools), ("Task", Phase::DelegatingCoder)] {
         let (wishes, _) = play(&mut new_turn(), &[start.clone(), call(name)]);
-        let phases: Vec<Phase> = wishes
-            .iter()
-            .filter_map(|wish| match wish {
-                Wish::Report(Event::Phase { phase, .. }) => Some(*phase),
-                _ => None,
-            })
-            .collect();
+        let phase = |wish: &Wish| {
+            if let Wish::Report(Event::Phase { phase, .. }) = wish { Some(*phase) } else { None }
+        };
+        let phases: Vec<Phase> = wishes.iter().filter_map(phase).collect();
         assert_eq!(phases, [Phase::StreamingLlm, expected]);
     }
 }
@@ -143,7 +140,7 @@ fn what_is_not_known_is_passed_on_as_it_came() {
         (json!({ "type": "dream", "of": [1, 2] }), "dream"),
         (json!({ "type": "system", "subtype": "moon", "x": 1 }), "system_moon"),
     ] {
-        let (wishes, _) = play(&mut new_turn(), &[line.clone()]);
+        let (wishes, _) = play(&mut new_turn(), std::slice::from_ref(&line));
         let [Wish::Report(Event::Output { name: called, body })] = &wishes[..] else {
             panic!("{wishes:?}")
         };
