@@ -66,7 +66,9 @@ pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 pub(super) async fn in_cloud(client: &Client, session: &str) {
     until("everything is in the cloud", async || {
         let session = look(client, session).await;
-        !session["snapshot"].is_null() && session["cloudSeq"] == session["snapshot"]["seq"]
+        let (last, turns) = (&session["snapshot"], session["turns"].as_u64());
+        // The last turn is captured a moment after it is over; after a rewind its number is higher.
+        !last.is_null() && last["turn"].as_u64() >= turns && session["cloudSeq"] == last["seq"]
     })
     .await;
 }

@@ -38,7 +38,7 @@ async fn a_turn_with_tools_is_told_as_it_happens() {
     let results = turn.outputs("tool_result");
     assert_eq!(results[0]["tool_use_id"], calls[0]["id"]);
     let place =
-        if world.claude.as_ref().unwrap().path.starts_with("/opt") { "/workspace" } else { "" };
+        if world.claude.as_ref().unwrap().path.starts_with("/run/ash") { "/workspace" } else { "" };
     assert!(results[0]["content"].as_str().unwrap().contains(place), "{results:?}");
     let messages = messages(&turn);
     let kinds: Vec<&str> =
