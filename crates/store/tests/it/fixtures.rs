@@ -12,7 +12,7 @@ use serde_json::Value;
 
 fn fixtures(kind: &str) -> Vec<(String, String)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let mut found: Vec<_> = ["v1", "v2", "v3"]
+    let mut found: Vec<_> = ["v1", "v2", "v3", "v4"]
         .into_iter()
         .flat_map(|version| fs::read_dir(directory.join(version)).unwrap())
         .map(|file| file.unwrap().path())
