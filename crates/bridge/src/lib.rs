@@ -14,6 +14,7 @@ pub mod process;
 pub mod questions;
 pub mod reports;
 mod runtime;
+pub mod settings;
 pub mod spool;
 
 use std::io::Write as _;

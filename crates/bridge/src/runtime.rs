@@ -14,6 +14,7 @@ use crate::exec::Env;
 use crate::process::Processes;
 use crate::questions::Questions;
 use crate::reports::Reports;
+use crate::settings::Settings;
 
 /// The name of our own loop.
 const BUILTIN: &str = "builtin";
@@ -54,55 +55,34 @@ impl Runtime {
         let endpoint = endpoint.map_err(|error| error.to_string())?;
         let not_started =
             |error: &dyn std::fmt::Display| format!("the agent could not be started: {error}");
-        let Config { workspace, home, model, limits, system_prompt, mcp_servers, .. } =
-            config.clone();
-        let (allowed_tools, disallowed_tools) =
-            (config.allowed_tools.clone(), config.disallowed_tools.clone());
-        let permission_mode = config.permission_mode.clone();
+        let config = config.clone();
+        let settings = Settings {
+            workspace: config.workspace,
+            home: config.home,
+            env,
+            refused_variables,
+            model: config.model,
+            limits: config.limits,
+            system_prompt: config.system_prompt,
+            mcp_servers: config.mcp_servers,
+            allowed_tools: config.allowed_tools,
+            disallowed_tools: config.disallowed_tools,
+            permission_mode: config.permission_mode,
+            questions,
+            endpoint,
+            patience: Patience::default(),
+        };
         match config.runtime.as_str() {
             BUILTIN => {
-                let settings = builtin::Settings {
-                    workspace,
-                    home,
-                    env,
-                    refused_variables,
-                    model,
-                    limits,
-                    system_prompt,
-                    mcp_servers,
-                    allowed_tools,
-                    disallowed_tools,
-                    permission_mode,
-                    questions,
-                    endpoint,
-                    patience: Patience::default(),
-                };
                 let opened = Builtin::open(settings, processes);
                 opened.map(Box::new).map(Self::Builtin).map_err(|error| not_started(&error))
             }
             CLAUDE => {
-                let program = config.claude.clone().ok_or(
+                let program = config.claude.ok_or(
                     "Claude Code is not installed here: `ash agent-runtime install claude` does it",
                 )?;
-                let settings = claude::Settings {
-                    program,
-                    session: config.session.clone(),
-                    workspace,
-                    home,
-                    env,
-                    refused_variables,
-                    model,
-                    limits,
-                    system_prompt,
-                    mcp_servers,
-                    allowed_tools,
-                    disallowed_tools,
-                    permission_mode,
-                    questions,
-                    endpoint,
-                };
-                let mut claude =
-                    Claude::open(settings, processes).map_err(|error| not_started(&error))?;
+                let opened = Claude::open(program, config.session.as_deref(), settings, processes);
+                let mut claude = opened.map_err(|error| not_started(&error))?;
                 claude.warm_up().await;
                 Ok(Self::Claude(Box::new(claude)))
             }

@@ -33,10 +33,9 @@ mod system;
 pub mod tools;
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ash_protocol::{Ending, Limits, Usage};
+use ash_protocol::{Ending, Usage};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -47,7 +46,7 @@ use self::calls::Offered;
 use self::context::{MAX_REQUEST_BYTES, Room};
 use self::conversation::Conversation;
 use self::memory::Scope;
-use self::model::{Client, Patience};
+use self::model::Client;
 use self::permission::Mode;
 use self::price::Ledger;
 use self::prompt::{Prompt, Thinking};
@@ -55,47 +54,13 @@ use self::request::Setup;
 use self::result::Last;
 use self::selection::Selection;
 use self::tools::Toolbox;
-use crate::exec::Env;
 use crate::process::Processes;
-use crate::questions::Questions;
 use crate::reports::Reports;
+pub use crate::settings::Settings;
 
 const DEFAULT_MAX_ROUNDS: u32 = 200;
 const DEFAULT_CONTEXT_TOKENS: u64 = 200_000;
 const DEFAULT_ANSWER_TOKENS: u32 = 16_384;
-
-/// What the runtime is given.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where the agent works.
-    pub workspace: PathBuf,
-    /// Where it keeps what is its own.
-    pub home: PathBuf,
-    /// What tools find in their environment.
-    pub env: Env,
-    /// What they were to find there and do not.
-    pub refused_variables: Vec<String>,
-    /// Which model to ask.
-    pub model: String,
-    /// What must not be exceeded.
-    pub limits: Limits,
-    /// What the session adds to what the agent is told about itself.
-    pub system_prompt: Option<String>,
-    /// The session's own MCP servers, by name.
-    pub mcp_servers: Option<Box<RawValue>>,
-    /// The only tools that may be used; none: all that there are.
-    pub allowed_tools: Vec<String>,
-    /// Tools that may not be used in any case.
-    pub disallowed_tools: Vec<String>,
-    /// What the agent asks about before it does it; nothing: it never asks.
-    pub permission_mode: Option<String>,
-    /// Where it asks.
-    pub questions: Questions,
-    /// Where the model's requests go: plain HTTP to the server's proxy, which adds the key.
-    pub endpoint: SocketAddr,
-    /// How long to wait for the model, and how often to try.
-    pub patience: Patience,
-}
 
 /// A prompt that is in the conversation and is not worked on yet.
 #[derive(Debug)]

@@ -28,11 +28,9 @@ mod turn;
 
 use std::fs::DirBuilder;
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
 
-use ash_protocol::{Ending, Event, Limits, Program as Executable, Usage};
+use ash_protocol::{Ending, Event, Program as Executable, Usage};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -44,11 +42,11 @@ use self::record::Record;
 use self::setup::{Setup, Which, config_directory};
 use self::transcript::Transcript;
 use self::turn::{Turn, Wish};
-use crate::exec::Env;
 use crate::note;
 use crate::process::Processes;
-use crate::questions::{Questions, new_id};
+use crate::questions::new_id;
 use crate::reports::Reports;
+use crate::settings::Settings;
 
 /// What it is called that some of it does not count any more.
 const CUT: &str = "transcript_cut";
@@ -59,41 +57,6 @@ const CUT_OFF: &str = "[Some of what was said before this message was cut off, b
 
 /// How much may be heard between two runs and is told with the next one.
 const MAX_ASIDE: usize = 500;
-
-/// What the runtime is given.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The program.
-    pub program: Executable,
-    /// The session, which a new conversation is named after.
-    pub session: Option<String>,
-    /// Where the agent works.
-    pub workspace: PathBuf,
-    /// Where it keeps what is its own.
-    pub home: PathBuf,
-    /// What the program and its tools find in their environment, besides what they need.
-    pub env: Env,
-    /// What they were to find there and do not.
-    pub refused_variables: Vec<String>,
-    /// Which model to ask.
-    pub model: String,
-    /// What must not be exceeded.
-    pub limits: Limits,
-    /// What the session adds to what the agent is told about itself.
-    pub system_prompt: Option<String>,
-    /// The session's own MCP servers, by name.
-    pub mcp_servers: Option<Box<RawValue>>,
-    /// Tools that are used without a question.
-    pub allowed_tools: Vec<String>,
-    /// Tools that may not be used in any case.
-    pub disallowed_tools: Vec<String>,
-    /// What is asked about before it is done.
-    pub permission_mode: Option<String>,
-    /// Where it is asked.
-    pub questions: Questions,
-    /// Where the model's requests go: plain HTTP to the server's proxy, which adds the key.
-    pub endpoint: SocketAddr,
-}
 
 /// A prompt that is written down and is not worked on yet.
 #[derive(Debug)]
@@ -107,6 +70,7 @@ pub struct Accepted {
 /// The runtime.
 #[derive(Debug)]
 pub struct Claude {
+    executable: Executable,
     settings: Settings,
     processes: Processes,
     record: Record,
@@ -131,8 +95,13 @@ struct Aside {
 }
 
 impl Claude {
-    /// Reads the record back. Starts nothing.
-    pub fn open(settings: Settings, processes: Processes) -> io::Result<Self> {
+    /// Reads the record back. Starts nothing. A new conversation is named after the session.
+    pub fn open(
+        executable: Executable,
+        session: Option<&str>,
+        settings: Settings,
+        processes: Processes,
+    ) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(config_directory(&settings.home))?;
         let record = Record::open(&settings.home)?;
         let mut notices = Vec::new();
@@ -141,11 +110,12 @@ impl Claude {
             notices
                 .push(format!("these variables are not set, for they are the server's: {names}"));
         }
-        let which = Which::New(match record.conversation().or(settings.session.as_deref()) {
+        let which = Which::New(match record.conversation().or(session) {
             Some(name) => name.to_owned(),
             None => new_id()?,
         });
         Ok(Self {
+            executable,
             settings,
             processes,
             record,

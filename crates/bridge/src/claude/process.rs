@@ -3,8 +3,7 @@
 //! Three tasks read, write and listen to complaints; they end with it. Nothing that it prints is believed: a
 //! line has a bound, and what is no JSON is passed over and counted.
 
-use std::cell::{Cell, RefCell};
-use std::io;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -87,7 +86,7 @@ pub(super) struct Program {
     lines: mpsc::Receiver<Vec<u8>>,
     complaints: Rc<RefCell<Vec<u8>>>,
     /// Lines that were none.
-    garbage: Rc<Cell<u64>>,
+    garbage: u64,
     next_request: u64,
     _tasks: JoinSet<()>,
 }
@@ -121,7 +120,7 @@ impl Program {
             outgoing: Some(outgoing),
             lines,
             complaints,
-            garbage: Rc::default(),
+            garbage: 0,
             next_request: 1,
             _tasks: tasks,
         };
@@ -208,14 +207,14 @@ impl Program {
             });
             match heard {
                 Some(heard) => return Some(heard),
-                None => self.garbage.set(self.garbage.get() + 1),
+                None => self.garbage += 1,
             }
         }
     }
 
     /// How many lines were none.
     pub(super) fn garbage(&self) -> u64 {
-        self.garbage.get()
+        self.garbage
     }
 
     /// How it ended, once it says nothing any more.
@@ -340,9 +339,4 @@ impl std::fmt::Debug for Program {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Program").finish_non_exhaustive()
     }
-}
-
-/// What is said of a program that could not even be found.
-pub(super) fn not_there(error: &io::Error) -> Trouble {
-    Trouble::Other(format!("Claude Code's directory could not be made ready: {error}"))
 }

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::Settings;
+use ash_protocol::Program as Executable;
+
 use super::prompt::Options;
 use crate::process::{CommandSpec, Stream};
+use crate::settings::Settings;
 
 /// What it does without asking anybody, unless the session says otherwise: it is in a sandbox.
 const DEFAULT_MODE: &str = "bypassPermissions";
@@ -86,7 +88,12 @@ impl Setup {
     }
 
     /// How it is started.
-    pub(super) fn command(&self, settings: &Settings, which: &Which) -> CommandSpec {
+    pub(super) fn command(
+        &self,
+        executable: &Executable,
+        settings: &Settings,
+        which: &Which,
+    ) -> CommandSpec {
         let mut args: Vec<String> = [
             "--output-format=stream-json",
             "--input-format=stream-json",
@@ -106,7 +113,7 @@ impl Setup {
         args.push(format!("--permission-mode={}", self.mode));
         args.extend(self.fixed.iter().cloned());
         CommandSpec {
-            program: settings.program.path.to_string_lossy().into_owned(),
+            program: executable.path.to_string_lossy().into_owned(),
             args,
             cwd: settings.workspace.clone(),
             env: environment(settings),

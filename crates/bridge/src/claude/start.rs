@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::process::{Heard, Program, Trouble, not_there};
+use super::process::{Heard, Program, Trouble};
 use super::setup::{Setup, Which};
 use super::transcript::Found;
 use super::turn::Wish;
@@ -99,7 +99,7 @@ impl Claude {
         let (mut is_rebuilt, mut is_renamed) = (false, false);
         self.prove().map_err(|error| not_there(&error))?;
         loop {
-            let command = setup.command(&self.settings, &self.which);
+            let command = setup.command(&self.executable, &self.settings, &self.which);
             match Program::start(&self.processes, command).await {
                 Ok(program) => {
                     if program.garbage() > 0 {
@@ -163,4 +163,9 @@ impl Claude {
         program.close(|heard| last.push(heard)).await;
         self.put_all_aside(last);
     }
+}
+
+/// Its files could not be made ready.
+fn not_there(error: &io::Error) -> Trouble {
+    Trouble::Other(format!("Claude Code's directory could not be made ready: {error}"))
 }
