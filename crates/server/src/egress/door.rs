@@ -105,16 +105,16 @@ async fn answer(door: &Door, request: Request<Incoming>, dug: &Mutex<Option<Tunn
     };
     let (account, now) = (Arc::clone(&door.account), door.proxy.0.clock.now());
     let exchange = Arc::new(Exchange::new(account, now, kind, request.method().as_str()));
-    match kind {
-        Kind::Model => model::forward(door, exchange, request).await,
-        Kind::Http => plain::forward(door, exchange, request).await,
-        Kind::Connect => match tunnel::dig(door, exchange, request).await {
-            Ok(tunnel) => {
-                *dug.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
-                Response::default()
-            }
-            Err(refused) => refused,
-        },
+    let answered = match kind {
+        Kind::Model => model::forward(door, &exchange, request).await,
+        Kind::Http => plain::forward(door, &exchange, request).await,
+        Kind::Connect => tunnel::dig(door, exchange, request).await.map(|tunnel| {
+            *dug.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+            Response::default()
+        }),
+    };
+    match answered {
+        Ok(response) | Err(response) => response,
     }
 }
 

@@ -60,18 +60,8 @@ const OF_THE_ACCOUNT: [&str; 2] = ["anthropic-organization-id", "set-cookie"];
 /// Tells clients of the model's API not to try again.
 const FINAL: (HeaderName, &str) = (HeaderName::from_static("x-should-retry"), "false");
 
-/// Passes one request on.
+/// Passes one request on. Either is an answer; an error is one of our own.
 pub(super) async fn forward(
-    door: &Door,
-    exchange: Arc<Exchange>,
-    request: Request<Incoming>,
-) -> Response {
-    match attempt(door, &exchange, request).await {
-        Ok(response) | Err(response) => response,
-    }
-}
-
-async fn attempt(
     door: &Door,
     exchange: &Arc<Exchange>,
     request: Request<Incoming>,

@@ -22,17 +22,8 @@ const BOUNDS: Bounds = Bounds { bytes: 1 << 30, time: Duration::from_secs(3_600)
 /// The port of a request that names none.
 const USUAL_PORT: u16 = 80;
 
+/// Passes one request on. Either is an answer; an error is one of our own.
 pub(super) async fn forward(
-    door: &Door,
-    exchange: Arc<Exchange>,
-    request: Request<Incoming>,
-) -> Response {
-    match attempt(door, &exchange, request).await {
-        Ok(response) | Err(response) => response,
-    }
-}
-
-async fn attempt(
     door: &Door,
     exchange: &Arc<Exchange>,
     request: Request<Incoming>,
