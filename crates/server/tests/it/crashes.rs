@@ -7,8 +7,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
 
 use ash_core::id::SessionId;
 use ash_core::run::RunStatus;
@@ -20,6 +18,7 @@ use ash_engine::{RequireState, SandboxHost as _};
 use ash_protocol::Limits;
 use ash_server::model::Model;
 
+use crate::processes::has_died;
 use crate::world::{
     Turn, World, bridges_of, can_isolate, enclosure, end_sandboxes, kill, processes_mentioning,
     tenant, until,
@@ -182,20 +181,8 @@ impl Life {
         let (dir, url) = (self.dir().display(), self.url());
         let (session, turn) = (self.session, self.turn);
         let asked = format!("{dir}|{url}|{session}|{deed:?}|{turn}|{step}|{around}");
-        let told = fs::File::create(self.dir().join("told")).unwrap();
-        let child = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "crashes::the_server_that_dies", "--nocapture"])
-            .env(CHILD, asked)
-            .stdout(Stdio::null())
-            .stderr(told)
-            .kill_on_drop(true)
-            .status();
-        let status = tokio::time::timeout(Duration::from_secs(60), child).await;
-        let status = status.expect("it does what it was asked, or dies").unwrap();
-        let died = std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
-        let told = fs::read_to_string(self.dir().join("told")).unwrap();
-        assert!(died || status.success(), "{deed:?} at {step}: {status} {told}");
-        died
+        let context = format!("{deed:?} at {step}");
+        has_died("crashes::the_server_that_dies", (CHILD, &asked), self.dir(), &context).await
     }
 
     /// Sees that everything is there, and nothing that should not be. The session is active then, unless it is over.

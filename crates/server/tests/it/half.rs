@@ -3,8 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
 
 use ash_core::id::SessionId;
 use ash_core::json::Json;
@@ -15,6 +13,7 @@ use ash_protocol::Limits;
 use ash_server::model::Model;
 use ash_store::{PageRequest, SessionFilter, Settings};
 
+use crate::processes::has_died;
 use crate::space::{deploy, names};
 use crate::world::{World, kill, tenant};
 
@@ -88,20 +87,8 @@ async fn let_go(world: World) {
 /// Has a server do it that dies at a step. Whether it did.
 async fn die(dir: &Path, url: &str, session: SessionId, deed: Deed, step: u64) -> bool {
     let asked = format!("{}|{url}|{session}|{deed:?}|{step}", dir.display());
-    let told = fs::File::create(dir.join("told")).unwrap();
-    let child = tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "half::the_server_that_dies", "--nocapture"])
-        .env(CHILD, asked)
-        .stdout(Stdio::null())
-        .stderr(told)
-        .kill_on_drop(true)
-        .status();
-    let status = tokio::time::timeout(Duration::from_secs(60), child).await;
-    let status = status.expect("it does what it was asked, or dies").unwrap();
-    let died = std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
-    let told = fs::read_to_string(dir.join("told")).unwrap();
-    assert!(died || status.success(), "{deed:?} at {step}: {status} {told}");
-    died
+    let context = format!("{deed:?} at {step}");
+    has_died("half::the_server_that_dies", (CHILD, &asked), dir, &context).await
 }
 
 async fn sessions(world: &World) -> Vec<SessionId> {

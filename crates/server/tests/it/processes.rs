@@ -1,7 +1,27 @@
 //! Processes that tests started: which of them live, and how they end.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Runs a test of this program in a process of its own, which is told what to do by a variable. Whether it died of -9; otherwise it
+/// has to end well.
+pub(crate) async fn has_died(test: &str, told: (&str, &str), dir: &Path, context: &str) -> bool {
+    let complaints = dir.join("told");
+    let child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(told.0, told.1)
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&complaints).unwrap())
+        .kill_on_drop(true)
+        .status();
+    let status = tokio::time::timeout(Duration::from_secs(60), child).await;
+    let status = status.expect("it does what it was asked, or dies").unwrap();
+    let died = std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
+    let complaints = std::fs::read_to_string(complaints).unwrap();
+    assert!(died || status.success(), "{context}: {status} {complaints}");
+    died
+}
 
 /// Kills a process of this test with -9.
 pub(crate) fn kill(pid: u32) {

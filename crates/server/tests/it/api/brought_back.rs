@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::client::{Answer, Client};
+use super::cloud::until;
 use super::served::session;
 use super::spawned::Spawned;
 use crate::world::bridge_program;
@@ -33,17 +33,6 @@ async fn say(client: &Client, session: &str, prompt: &str) -> String {
 
 async fn look(client: &Client, session: &str) -> Value {
     client.get(&format!("/api/sessions/{session}")).await.ok()["session"].clone()
-}
-
-/// Waits until something is so.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    for _ in 0..3_000 {
-        if is_so().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it never came about that {what}");
 }
 
 /// How many captures came to an end.

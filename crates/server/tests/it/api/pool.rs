@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::cloud::until;
 use super::served::{Served, With, held, let_go, session};
 
 async fn look(client: &Client, session: &str) -> Value {
@@ -16,6 +17,8 @@ async fn the_oldest_idle_session_makes_room_and_whoever_finds_none_is_told_to_co
     let client = &served.client;
     let [first, second] = [session(client).await, session(client).await];
     let third = session(client).await;
+    // It is captured before it goes, and that is written down a moment after.
+    until("it is captured", async || !look(client, &first).await["snapshot"].is_null()).await;
     let evicted = look(client, &first).await;
     assert_eq!(
         (&evicted["status"], &evicted["pauseReason"]),

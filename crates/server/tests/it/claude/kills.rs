@@ -3,9 +3,20 @@
 use ash_core::json::Json;
 use ash_core::run::Phase;
 use ash_core::session::IfRunning;
+use ash_engine::Accepted;
 
 use super::*;
 use crate::world::kill;
+
+/// A run in the middle of an answer of so many words.
+async fn talking(world: &World, session: SessionId, words: u32) -> Accepted {
+    let prompt = format!("Talk.\n/say begin\n/slow 20ms\n/repeat {words} word ");
+    let accepted = world.prompt(session, &prompt).await;
+    let is_text =
+        |entry: &Entry| matches!(entry, Entry::TextDelta { run, .. } if *run == accepted.run);
+    until_logged(world, session, is_text).await;
+    accepted
+}
 
 /// What the agent does when its sandbox is killed.
 #[derive(Clone, Copy, Debug)]
@@ -77,13 +88,7 @@ async fn the_program_can_be_killed_and_comes_back_with_the_next_message() {
     let [pid] = programs(&world, session)[..] else { panic!("one program") };
     kill(pid);
     remembers(&world, session, "killed while it did nothing").await;
-    let run = world.prompt(session, "Talk.\n/say begin\n/slow 20ms\n/repeat 300 word ").await.run;
-    until_logged(
-        &world,
-        session,
-        |entry| matches!(entry, Entry::TextDelta { run: of, .. } if *of == run),
-    )
-    .await;
+    let run = talking(&world, session, 300).await.run;
     let [pid] = programs(&world, session)[..] else { panic!("one program") };
     kill(pid);
     let record = world.ended(session, run).await;
@@ -98,14 +103,7 @@ async fn the_program_can_be_killed_and_comes_back_with_the_next_message() {
 async fn a_server_can_be_killed_in_the_middle_of_a_turn_and_of_a_question() {
     let Some(mut world) = start().await else { return };
     let session = planted(&world).await;
-    let accepted = world.prompt(session, "Talk.\n/say begin\n/slow 20ms\n/repeat 100 word ").await;
-    let run = accepted.run;
-    until_logged(
-        &world,
-        session,
-        |entry| matches!(entry, Entry::TextDelta { run: of, .. } if *of == run),
-    )
-    .await;
+    let accepted = talking(&world, session, 100).await;
     world.kill_engine().await;
     let turn = world.turn(session, accepted).await;
     assert_eq!(turn.status, RunStatus::Completed, "{}", said(&turn));
@@ -141,14 +139,7 @@ const LONG: Duration = Duration::from_secs(61);
 async fn it_can_be_frozen_for_a_minute_in_the_middle_of_a_word() {
     let Some(world) = start().await else { return };
     let session = planted(&world).await;
-    let accepted = world.prompt(session, "Talk.\n/say begin\n/slow 20ms\n/repeat 300 word ").await;
-    let run = accepted.run;
-    until_logged(
-        &world,
-        session,
-        |entry| matches!(entry, Entry::TextDelta { run: of, .. } if *of == run),
-    )
-    .await;
+    let accepted = talking(&world, session, 300).await;
     world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
     // Not a wait for something: it is what is tried.
     tokio::time::sleep(LONG).await;
@@ -164,14 +155,7 @@ async fn it_can_be_frozen_for_a_minute_in_the_middle_of_a_word() {
 async fn a_request_that_dies_while_it_is_frozen_is_made_again() {
     let Some(mut world) = start().await else { return };
     let session = planted(&world).await;
-    let accepted = world.prompt(session, "Talk.\n/say begin\n/slow 20ms\n/repeat 300 word ").await;
-    let run = accepted.run;
-    until_logged(
-        &world,
-        session,
-        |entry| matches!(entry, Entry::TextDelta { run: of, .. } if *of == run),
-    )
-    .await;
+    let accepted = talking(&world, session, 300).await;
     world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
     // With the server its connections go, to the model and to the sandbox.
     world.kill_engine().await;
