@@ -134,7 +134,8 @@ pub enum IfBusy {
 pub struct SendMessage {
     /// What is said.
     pub content: Content,
-    /// Taken and not needed: text comes in pieces in any case.
+    /// Tell the answer also as the model's API does: `message` events of the type `stream_event`, which are not logged
+    /// and have no id. Text comes in pieces (`text_delta`) in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub include_partial_messages: Option<bool>,
     /// Another model for this run.

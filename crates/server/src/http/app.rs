@@ -72,8 +72,6 @@ struct Inner {
     draining: AtomicBool,
     /// Counts requests, from somewhere.
     requests: AtomicU64,
-    /// Held while what is left of a budget is promised to a run.
-    budgets: Arc<Mutex<()>>,
     /// Held while the settings of an agent are changed.
     settings: Arc<Mutex<()>>,
     large_frames: LargeFrames,
@@ -88,7 +86,7 @@ impl App {
         let requests = AtomicU64::new(
             ids.make(parts.clock.now(), |_, [_, _, from @ ..]| u64::from_be_bytes(from)),
         );
-        let (budgets, settings) = (Arc::default(), Arc::default());
+        let settings = Arc::default();
         let (started, large_frames) = (Instant::now(), LargeFrames::default());
         Self(Arc::new(Inner {
             parts,
@@ -97,7 +95,6 @@ impl App {
             started,
             draining,
             requests,
-            budgets,
             settings,
             large_frames,
         }))
@@ -181,11 +178,6 @@ impl App {
 
     pub(super) fn egress(&self) -> &ModelProxy {
         &self.0.parts.egress
-    }
-
-    /// Held while what is left of a budget is promised to a run.
-    pub(super) async fn promise(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.0.budgets).lock_owned().await
     }
 
     pub(super) fn keys(&self) -> &Keys {

@@ -1,13 +1,11 @@
 //! What a session's sandbox asks of others: with which credentials, within which budget, and what became of it.
 
 use ash_core::id::{CredentialId, SessionId, TenantId};
-use ash_core::json::Json;
 use ash_store::{StoreError, StoredSession, UsageFilter};
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use tokio::sync::OwnedMutexGuard;
 use utoipa::IntoParams;
 
 use super::app::App;
@@ -124,8 +122,8 @@ impl App {
         Ok(attached)
     }
 
-    /// What the runs of a session may still cost, and the right to promise it to the next one;
-    /// nothing, if the session has no budget. What runs that go on or wait may spend is taken.
+    /// What the runs of a session may still cost; nothing, if the session has no budget. A message that waits behind
+    /// others is taken: what they leave of it is counted when it is asked for, by the proxy.
     #[expect(
         clippy::cast_precision_loss,
         reason = "no session costs as much as a float cannot hold"
@@ -134,13 +132,12 @@ impl App {
         &self,
         caller: &Caller,
         stored: &StoredSession,
-    ) -> Result<(Option<f64>, Option<OwnedMutexGuard<()>>), ApiError> {
+    ) -> Result<Option<f64>, ApiError> {
         let options = self.open_options(&stored.record.settings.config)?;
         let budget = Budget { usd: options.budget_usd, tokens: options.budget_tokens };
         if !budget.is_limited() {
-            return Ok((None, None));
+            return Ok(None);
         }
-        let turn = self.promise().await;
         let id = stored.record.id;
         let spent = self.egress().spent(id).await?;
         let over = |message: String| {
@@ -149,23 +146,15 @@ impl App {
         if let Some(why) = budget.exhausted_by(spent) {
             return Err(over(capitalised(&why)));
         }
-        let Some(usd) = budget.usd else { return Ok((None, Some(turn))) };
-        let stored = self.session(caller, id).await?;
-        let session = &stored.session;
+        let Some(usd) = budget.usd else { return Ok(None) };
         let filter = UsageFilter { session: Some(id), ..UsageFilter::default() };
         // What the sandbox says can only make it less: what counts was counted outside.
         let told = self.store().usage(&caller.tenant, &filter).await?.usage.cost_micro_usd;
-        let mut left = usd - dollars(spent.cost).max(told as f64 / 1_000_000.0);
-        let current = session.current_run().map(|run| run.id);
-        for run in current.into_iter().chain(session.queued_runs().map(|run| run.id)) {
-            left -= promised(&self.store().prompt(id, run).await?).unwrap_or(usd);
-        }
+        let left = usd - dollars(spent.cost).max(told as f64 / 1_000_000.0);
         if left > 0.0 {
-            return Ok((Some(left), Some(turn)));
+            return Ok(Some(left));
         }
-        Err(over(format!(
-            "The session has spent its budget of {usd} US dollars, or promised it to runs that go on"
-        )))
+        Err(over(format!("The session has spent its budget of {usd} US dollars")))
     }
 }
 
@@ -173,14 +162,4 @@ impl App {
 fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
-}
-
-/// What a prompt was promised that it may cost.
-fn promised(prompt: &Json) -> Option<f64> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Promise {
-        max_budget_usd: f64,
-    }
-    serde_json::from_str::<Promise>(prompt.get()).ok().map(|promise| promise.max_budget_usd)
 }

@@ -25,7 +25,7 @@ use super::error::ApiError;
 use super::extract::{JsonBody, PathId, Query, Room, length, range, sequence};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
-use super::sse::{self, Shown};
+use super::sse::{self, Detail, Shown};
 use super::view::{self, Frame};
 use crate::api::{self, Content, MAX_BLOCKS, MAX_TEXT_CHARS, SendMessage};
 use crate::sessions::Tools;
@@ -82,7 +82,11 @@ pub(super) async fn send(
         let sent = api::Sent { run_id: uuid_of(accepted.run), seq: accepted.seq.get() };
         return Ok((StatusCode::ACCEPTED, JsonAnswer(sent)).into_response());
     }
-    let answer = watch(&app, &caller, id, accepted).await;
+    let detail = match body.include_partial_messages {
+        Some(true) => Detail::StreamEvents,
+        Some(false) | None => Detail::Logged,
+    };
+    let answer = watch(&app, &caller, id, accepted, detail).await;
     metrics::histogram!("ash_message_overhead_seconds").record(received.elapsed());
     answer
 }
@@ -96,8 +100,7 @@ async fn accept(
     bytes: &[u8],
     idempotency: Option<Idempotency>,
 ) -> Result<Accepted, ApiError> {
-    // What one prompt may spend is not promised to another: one at a time, where there is a budget.
-    let (budget, _turn) = app.budget_left(caller, stored).await?;
+    let budget = app.budget_left(caller, stored).await?;
     let prompt = SendPrompt {
         content: prompt(app, stored, body, bytes, budget).await?,
         if_busy: match body.if_busy {
@@ -120,6 +123,7 @@ async fn watch(
     caller: &Caller,
     id: SessionId,
     accepted: Accepted,
+    detail: Detail,
 ) -> Result<Response, ApiError> {
     let from = FollowFrom::After(accepted.seq);
     let follower = app.engine().follow(&caller.tenant, id, from).await?;
@@ -129,7 +133,7 @@ async fn watch(
     if let Some(position) = position {
         prelude.push(Frame::run_queued(accepted.run, position + 1));
     }
-    let shown = Shown::Run(accepted.run);
+    let shown = (Shown::Run(accepted.run), detail);
     Ok(sse::stream(app.clone(), caller.clone(), follower, id, shown, prelude))
 }
 

@@ -37,6 +37,7 @@ mod messages;
 mod metrics;
 mod openapi;
 mod permissions;
+mod pieces;
 mod runs;
 mod sessions;
 mod snapshots;

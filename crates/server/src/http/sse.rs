@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::app::App;
 use super::auth::Caller;
+use super::pieces::Pieces;
 use super::view::Frame;
 
 /// Long enough for what buffers on the way to let it through.
@@ -39,6 +40,15 @@ pub(super) enum Shown {
     Run(RunId),
 }
 
+/// How an answer is told that comes in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// As it is logged.
+    Logged,
+    /// And as the model's API tells it, besides.
+    StreamEvents,
+}
+
 /// A stream that is being told.
 struct Telling {
     app: App,
@@ -47,6 +57,8 @@ struct Telling {
     session: SessionId,
     follower: Follower,
     shown: Shown,
+    /// For those who want to be told as by the model's API, how far that is.
+    pieces: Option<Pieces>,
     /// To be sent before anything else.
     waiting: VecDeque<Bytes>,
     /// When the last byte was sent.
@@ -62,7 +74,7 @@ pub(super) fn stream(
     caller: Caller,
     follower: Follower,
     session: SessionId,
-    shown: Shown,
+    (shown, detail): (Shown, Detail),
     prelude: Vec<Frame>,
 ) -> Response {
     let mut text = String::new();
@@ -74,6 +86,10 @@ pub(super) fn stream(
         session,
         follower,
         shown,
+        pieces: match detail {
+            Detail::Logged => None,
+            Detail::StreamEvents => Some(Pieces::default()),
+        },
         waiting: VecDeque::from([Bytes::from(text)]),
         told_at: Instant::now(),
         look: true,
@@ -155,13 +171,22 @@ impl Telling {
             Shown::Everything | Shown::UntilIdle => true,
             Shown::Run(wanted) => run.is_none_or(|run| run == wanted),
         };
+        let tell = |frames: Vec<Frame>, text: &mut String| {
+            frames.iter().for_each(|frame| frame.write(text));
+        };
         if wanted {
+            if let Some(pieces) = &mut self.pieces {
+                tell(pieces.before(self.session, &logged.entry), text);
+            }
             match self.app.large_frames().get(self.session, epoch, logged) {
                 Some(large) => {
                     self.waiting.push_back(std::mem::take(text).into());
                     self.waiting.push_back(large);
                 }
                 None => Frame::of(self.session, epoch, logged).write(text),
+            }
+            if let Some(pieces) = &mut self.pieces {
+                tell(pieces.after(self.session, &logged.entry), text);
             }
         }
         // After either, the session may have come to rest or to its end.

@@ -14,7 +14,7 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{PathId, Query};
 use super::openapi::{Always, Invalid, Missing};
-use super::sse::{self, Shown};
+use super::sse::{self, Detail, Shown};
 use crate::api;
 
 /// When a stream is over.
@@ -86,7 +86,7 @@ pub(super) async fn follow(
         None => Shown::Everything,
     };
     let follower = app.engine().follow(&caller.tenant, id, from).await?;
-    Ok(sse::stream(app, caller, follower, id, shown, Vec::new()))
+    Ok(sse::stream(app, caller, follower, id, (shown, Detail::Logged), Vec::new()))
 }
 
 /// A sequence, or an epoch and a sequence. More than a log can ever hold is beyond its end, and an epoch

@@ -91,6 +91,12 @@ impl Frame {
         Self::unlogged("run_queued", &json!({ "position": position, "runId": run }))
     }
 
+    /// A piece of an answer, as the model's API tells it.
+    pub(crate) fn stream_event(session: SessionId, event: &Value) -> Self {
+        let data = json!({ "type": "stream_event", "event": event, "session_id": session });
+        Self::unlogged("message", &data)
+    }
+
     /// The stream ends here and goes on elsewhere: come back with the last id.
     pub(crate) fn reconnect(cursor: Cursor) -> Self {
         let data = json!({ "reason": "draining", "cursor": cursor.to_string() });

@@ -1,7 +1,6 @@
-//! What a session may cost is promised to one run at a time.
+//! What a session may cost, over all its runs: counted when it is asked for, and no reason to refuse who waits.
 
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use super::client::{Answer, Client};
 use super::served::{Served, agent};
@@ -36,7 +35,7 @@ impl Limited<'_> {
 }
 
 #[tokio::test]
-async fn a_budget_is_promised_to_one_run_at_a_time() {
+async fn messages_wait_within_a_budget_and_the_last_of_it_is_the_last() {
     let served = Served::start().await;
     let client = &served.client;
     agent(client, "coder").await;
@@ -45,45 +44,27 @@ async fn a_budget_is_promised_to_one_run_at_a_time() {
     let session = made["session"]["id"].as_str().unwrap().to_owned();
     let limited = Limited { client, session };
 
-    // The first could spend all of it, so there is nothing for a second, however modest.
+    // One goes on, and could spend all of it. Others wait all the same, and have their turn.
     limited.send(json!({ "content": until_there_is("one") })).await.ok();
+    limited.send(json!({ "content": "second\n/say second" })).await.ok();
+    let costly = "costly\n/usage input=10 output=100000\n/bash true\n/say never";
+    limited.send(json!({ "content": costly })).await.ok();
+    limited.send(json!({ "content": "too late\n/say never" })).await.ok();
+    limited.finish("one").await;
+
+    // The third spent what there was, in the middle of its run; the fourth was asked for nothing.
+    let path = format!("/api/sessions/{}/runs", limited.session);
+    let runs = client.get(&path).await.ok();
+    let mut reasons: Vec<_> = runs["runs"].as_array().unwrap().iter().collect();
+    reasons.sort_by_key(|run| run["turn"].as_u64());
+    let reasons: Vec<_> = reasons.iter().map(|run| run["stopReason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["end_turn", "end_turn", "budget", "budget"]);
+    let asked = served.model.requests();
+    assert!(!asked.iter().any(|asked| asked.body.to_string().contains("too late")), "it was asked");
+
     for more in [json!({ "content": "x" }), json!({ "content": "x", "maxBudgetUsd": 0.001 })] {
         assert_eq!(limited.send(more).await.refused(402), "budget_spent");
     }
-    assert_eq!(limited.runs().await, 1);
-    limited.finish("one").await;
-
-    // It spent little: there is room again, for one of those who come at once.
-    let mut sending = JoinSet::new();
-    for _ in 0..8 {
-        let (client, session) = (client.clone(), limited.session.clone());
-        sending.spawn(async move {
-            let limited = Limited { client: &client, session };
-            let answer = limited.send(json!({ "content": until_there_is("two") })).await;
-            if answer.status == 402 {
-                assert_eq!(answer.refused(402), "budget_spent");
-            }
-            answer.status
-        });
-    }
-    let mut answers = sending.join_all().await;
-    answers.sort_unstable();
-    assert_eq!(answers, [202, 402, 402, 402, 402, 402, 402, 402]);
-    limited.finish("two").await;
-
-    // What a run is not promised is there for the next, and then there is nothing.
-    let modest = json!({ "content": until_there_is("three"), "maxBudgetUsd": 0.4 });
-    limited.send(modest).await.ok();
-    limited.send(json!({ "content": "rest\n/say rest" })).await.ok();
-    assert_eq!(limited.send(json!({ "content": "x" })).await.refused(402), "budget_spent");
-    limited.finish("three").await;
     assert_eq!(limited.runs().await, 4);
-
-    // A run that spends what is left stops there, and is the last.
-    let costly = "costly\n/usage input=10 output=100000\n/bash true\n/say never";
-    let run = client.say(&limited.session, costly).await.all().await;
-    assert_eq!(run.last().unwrap().data["stopReason"], "budget");
-    assert_eq!(limited.send(json!({ "content": "x" })).await.refused(402), "budget_spent");
-    assert_eq!(limited.runs().await, 5);
     served.end().await;
 }

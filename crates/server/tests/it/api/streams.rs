@@ -17,6 +17,34 @@ pub(crate) async fn log(client: &Client, session: &str) -> Vec<Frame> {
 }
 
 #[tokio::test]
+async fn pieces_are_told_as_the_model_tells_them_to_those_who_ask() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let session = served.session().await;
+    let path = format!("/api/sessions/{session}/messages");
+    let body = json!({ "content": "Hello\n/say one two three", "includePartialMessages": true });
+    let frames = client.open("POST", &path, &[], Some(&body)).await.all().await;
+    let of_pieces = |frame: &&Frame| frame.data["type"] == "stream_event";
+    let told: String = frames
+        .iter()
+        .filter(of_pieces)
+        .filter_map(|frame| frame.data["event"]["delta"]["text"].as_str())
+        .collect();
+    assert_eq!(told, "one two three");
+    for frame in frames.iter().filter(of_pieces) {
+        assert_eq!((frame.event.as_str(), frame.seq()), ("message", None), "{frame:?}");
+        assert_eq!(frame.data["session_id"], session.as_str());
+    }
+    // The rest is as it is for everybody, and a replay has nothing of them.
+    let logged: Vec<&Frame> = frames.iter().filter(|frame| frame.seq().is_some()).collect();
+    let replayed = log(client, &session).await;
+    assert_eq!(replayed[replayed.len() - logged.len()..].iter().collect::<Vec<_>>(), logged);
+    let usual = client.say(&session, "Hello\n/say one").await.all().await;
+    assert!(!usual.iter().any(|frame| of_pieces(&frame)));
+    served.end().await;
+}
+
+#[tokio::test]
 async fn a_run_is_told_in_frames_of_one_form() {
     let served = Served::start().await;
     let client = &served.client;

@@ -1,0 +1,181 @@
+//! Answers piece by piece, as the model's API tells them: for clients of the original that asked for
+//! `includePartialMessages` and read `stream_event` messages instead of `text_delta`.
+//!
+//! They are made from what is logged and are not in the log themselves, so they have no id: whoever comes back to a
+//! stream goes on with `text_delta`, which says the same.
+
+use ash_core::entry::Entry;
+use ash_core::id::SessionId;
+use serde_json::{Value, json};
+
+use super::view::Frame;
+
+/// What kind of block is being told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Thinking,
+}
+
+/// How far the telling of an answer is.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    /// The block that is open, and its place in the answer.
+    open: Option<(Kind, u32)>,
+    /// How many blocks the answer has had; nothing, if none was begun.
+    blocks: Option<u32>,
+}
+
+impl Pieces {
+    /// What is told after the frame of an entry.
+    pub(super) fn after(&mut self, session: SessionId, entry: &Entry) -> Vec<Frame> {
+        let mut events = Vec::new();
+        if let Entry::TextDelta { delta, .. } = entry {
+            events = self.piece(Kind::Text, delta);
+        } else if let Entry::ThinkingDelta { delta, .. } = entry {
+            events = self.piece(Kind::Thinking, delta);
+        } else if matches!(entry, Entry::RunRetry { .. } | Entry::Message { .. }) {
+            // What was told is not an answer any more, or a whole one: the next piece begins another.
+            *self = Self::default();
+        }
+        events.into_iter().map(|event| Frame::stream_event(session, &event)).collect()
+    }
+
+    /// What is told before the frame of an entry: a whole answer ends what was told of it.
+    pub(super) fn before(&mut self, session: SessionId, entry: &Entry) -> Vec<Frame> {
+        if !matches!(entry, Entry::Message { .. }) || self.blocks.is_none() {
+            return Vec::new();
+        }
+        let mut events = self.close();
+        events.push(json!({ "type": "message_delta", "delta": { "stop_reason": null } }));
+        events.push(json!({ "type": "message_stop" }));
+        events.into_iter().map(|event| Frame::stream_event(session, &event)).collect()
+    }
+
+    fn piece(&mut self, kind: Kind, delta: &str) -> Vec<Value> {
+        let mut events = Vec::new();
+        if self.blocks.is_none() {
+            let message = json!({ "type": "message", "role": "assistant", "content": [] });
+            events.push(json!({ "type": "message_start", "message": message }));
+            self.blocks = Some(0);
+        }
+        let index = match self.open {
+            Some((open, index)) if open == kind => index,
+            Some(_) | None => {
+                events.extend(self.close());
+                let index = self.blocks.unwrap_or_default();
+                let block = match kind {
+                    Kind::Text => json!({ "type": "text", "text": "" }),
+                    Kind::Thinking => json!({ "type": "thinking", "thinking": "" }),
+                };
+                events.push(json!({
+                    "type": "content_block_start", "index": index, "content_block": block,
+                }));
+                self.open = Some((kind, index));
+                self.blocks = Some(index + 1);
+                index
+            }
+        };
+        let delta = match kind {
+            Kind::Text => json!({ "type": "text_delta", "text": delta }),
+            Kind::Thinking => json!({ "type": "thinking_delta", "thinking": delta }),
+        };
+        events.push(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+        events
+    }
+
+    fn close(&mut self) -> Vec<Value> {
+        let closed = self.open.take();
+        closed
+            .map(|(_, index)| json!({ "type": "content_block_stop", "index": index }))
+            .into_iter()
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use ash_core::id::RunId;
+    use ash_core::json::Json;
+    use ash_core::number::Seq;
+    use ash_core::time::Timestamp;
+
+    use super::*;
+
+    fn run() -> RunId {
+        RunId::from_parts(Timestamp::from_millis(0), [7; 10])
+    }
+
+    fn text(delta: &str) -> Entry {
+        Entry::TextDelta { run: run(), delta: delta.to_owned() }
+    }
+
+    fn thinking(delta: &str) -> Entry {
+        Entry::ThinkingDelta { run: run(), delta: delta.to_owned() }
+    }
+
+    fn answer() -> Entry {
+        Entry::Message { run: run(), body: Json::of(&json!({ "type": "assistant" })).unwrap() }
+    }
+
+    fn told(entries: &[Entry]) -> Vec<String> {
+        let session = SessionId::from_parts(Timestamp::from_millis(0), [1; 10]);
+        let mut pieces = Pieces::default();
+        let mut told = Vec::new();
+        for entry in entries {
+            let mut frames = pieces.before(session, entry);
+            frames.extend(pieces.after(session, entry));
+            for frame in frames {
+                assert!(frame.id.is_none() && frame.event == "message");
+                let data: Value = serde_json::from_str(&frame.data).unwrap();
+                assert_eq!(data["type"], "stream_event");
+                let event = &data["event"];
+                let place = event["index"].as_u64().map(|at| format!(" {at}")).unwrap_or_default();
+                let said =
+                    ["text", "thinking"].iter().find_map(|name| event["delta"][*name].as_str());
+                let said = said.map(|said| format!(" {said}")).unwrap_or_default();
+                told.push(format!("{}{place}{said}", event["type"].as_str().unwrap()));
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn pieces_are_told_as_the_model_tells_them() {
+        let story = [thinking("hm"), text("a"), text("b"), answer(), text("c"), answer()];
+        assert_eq!(
+            told(&story),
+            [
+                "message_start",
+                "content_block_start 0",
+                "content_block_delta 0 hm",
+                "content_block_stop 0",
+                "content_block_start 1",
+                "content_block_delta 1 a",
+                "content_block_delta 1 b",
+                "content_block_stop 1",
+                "message_delta",
+                "message_stop",
+                "message_start",
+                "content_block_start 0",
+                "content_block_delta 0 c",
+                "content_block_stop 0",
+                "message_delta",
+                "message_stop",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_answer_that_is_begun_again_is_begun_again() {
+        let retry = Entry::RunRetry { run: run(), round: 1, discard_after_seq: Seq::new(3) };
+        let told = told(&[text("half"), retry, text("whole"), answer()]);
+        assert_eq!(told[3..5], ["message_start", "content_block_start 0"]);
+        assert_eq!(told.iter().filter(|one| *one == "message_stop").count(), 1);
+    }
+
+    #[test]
+    fn an_answer_without_pieces_is_told_whole() {
+        assert!(told(&[answer()]).is_empty());
+    }
+}
