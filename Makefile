@@ -1,10 +1,13 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
+.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot bench-compare demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
 MINUTES ?= 60
+
+TARGET_DIR = cargo metadata --no-deps --format-version 1 | \
+  python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 17
@@ -27,7 +30,7 @@ tidy:
 
 docs: ## Writes the parts of the documents that are made from code
 	UPDATE_DOCS=1 cargo test --quiet -p ash-server --test it -- the_page_about_settings_is \
-	  the_openapi_document_in_the_repository_is the_api_reference_is
+	  the_openapi_document_in_the_repository_is the_api_reference_is the_page_about_compatibility_is
 
 test: fuzz-briefly ## Every test (nextest where it is installed, else cargo test)
 	@if command -v cargo-nextest >/dev/null 2>&1; then \
@@ -48,11 +51,16 @@ bench: ## Benchmarks against bare baselines, as ratios taken in one run
 bench-snapshot: ## Snapshots against a bare scan, cp, tar and restic, in one run
 	cargo run --release --quiet -p ash-bench-snapshot -- $(or $(DIR),.) "$(PART)" $(ROUNDS)
 
+# BASE and KEY: a server that runs, and its key. ROUNDS=n, LARGE=1 for 500 MB, OURS and OURS_KEY for one of ours that runs.
+bench-compare: ## The same work against this server and the one at BASE=url with KEY=key, side by side
+	cargo build --release --quiet -p ash-bridge -p ash-server
+	@KEY="$(KEY)" python3 benches/compare/compare.py "$$($(TARGET_DIR))/release" $(if $(BASE),--base "$(BASE)") \
+	  $(if $(OURS),--ours "$(OURS)" --ours-key "$(OURS_KEY)") $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(LARGE),--large)
+
 # The directory of the executables comes from cargo: it can be elsewhere than in ./target.
 demo: ## A conversation that survives kill -9 of server and agent, and the loss of its files and of its machine
 	@cargo build --quiet -p ash-server -p ash-bridge
-	@python3 examples/demo/demo.py "$$(cargo metadata --no-deps --format-version 1 | \
-	  python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug"
+	@python3 examples/demo/demo.py "$$($(TARGET_DIR))/debug"
 
 sim: ## Plays simulated histories: SEEDS=n many, or SEED=n one
 	$(if $(SEED),ASH_SIM_SEED=$(SEED),ASH_SIM_SEEDS=$(SEEDS)) \

@@ -12,6 +12,7 @@ mod cli;
 mod client;
 mod coming_back;
 mod commands;
+mod comparing;
 mod copies;
 mod crashes;
 mod cycles;

@@ -1,0 +1,80 @@
+//! What is said about other servers and other clients: `make bench-compare` played once against two servers of ours, and the
+//! page that says which methods of the original's clients work.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::api::served::Served;
+use crate::world::bridge_program;
+
+/// The last thing that is measured at all, and some of each kind before it.
+const MEASURED: [&str; 6] = [
+    "create a session",
+    "message: done",
+    "resume, warm",
+    "resume, cold",
+    "1,000 files, 50 MB: another request, longest",
+    "messages, 4 sessions at once",
+];
+
+/// A script of the repository, told where the programs are.
+fn script(path: &str) -> Command {
+    bridge_program();
+    let programs = Path::new(env!("CARGO_BIN_EXE_ash")).parent().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let mut script = Command::new("python3");
+    script.arg(root.join(path)).arg(programs);
+    script.env("ASH_MIN_FREE_MB", "0");
+    script
+}
+
+fn compare() -> Command {
+    script("benches/compare/compare.py")
+}
+
+#[tokio::test]
+async fn the_page_about_compatibility_is_what_a_run_says() {
+    let mut report = script("sdk/compat/report.py");
+    if std::env::var_os("UPDATE_DOCS").is_none() {
+        report.arg("--check");
+    }
+    let output = report.output().await.unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn two_servers_are_measured_side_by_side() {
+    let base = Served::start().await;
+    let figures = base.dir.join("figures.json");
+    let mut compare = compare();
+    let url = format!("http://{}", base.client.address);
+    compare.args(["--rounds", "1", "--base", &url, "--key", &base.client.key]).arg("--json");
+    let output = compare.arg(&figures).output().await.unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(told.contains("how many times better ours is"), "{told}");
+    let figures: Value = serde_json::from_slice(&std::fs::read(figures).unwrap()).unwrap();
+    for what in MEASURED {
+        for server in ["ours", "base"] {
+            let values = figures[what]["of"][server].as_array();
+            let is_measured = values.is_some_and(|values| {
+                !values.is_empty() && values.iter().all(|value| value.as_f64() > Some(0.0))
+            });
+            assert!(is_measured, "{what} of {server}: {values:?}");
+        }
+        let row = told.lines().find(|line| line.starts_with(what)).unwrap();
+        assert!(row.trim_end().ends_with('x'), "{row}");
+    }
+    base.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_named() {
+    let output = compare().args(["--base", "http://127.0.0.1:1"]).output().await.unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("http://127.0.0.1:1 does not answer"), "{told}");
+}
