@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of tests are tests")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -237,6 +237,40 @@ fn links_in_documents_lead_somewhere() {
             assert!(path.exists(), "{} links to {target}", document.display());
         }
     }
+}
+
+/// Words that begin like a metric's name.
+fn metrics_in(text: &str) -> BTreeSet<&str> {
+    let word = |character: char| character.is_ascii_lowercase() || character == '_';
+    let words = text.split(|character| !word(character));
+    words.filter(|word| word.len() > 5 && word.starts_with("ash_")).collect()
+}
+
+#[test]
+fn every_metric_is_on_the_page_and_no_other() {
+    let mut counted = BTreeSet::new();
+    for path in files("rs") {
+        let path = path.strip_prefix(root()).unwrap().to_owned();
+        if path.components().any(|part| part.as_os_str() == "src") {
+            let source = read(&root().join(path));
+            let quoted = source.split('"').filter(|text| metrics_in(text).contains(text));
+            counted.extend(quoted.filter(|name| is_metric(name)).map(str::to_owned));
+        }
+    }
+    let page = read(&root().join("docs/monitoring.md"));
+    let told: BTreeSet<String> = metrics_in(&page).into_iter().map(str::to_owned).collect();
+    assert_eq!(told, counted, "docs/monitoring.md and the code");
+    let alerts = read(&root().join("deploy/alerts.yml"));
+    for name in metrics_in(&alerts) {
+        assert!(counted.contains(name), "deploy/alerts.yml speaks of {name}, which nobody counts");
+    }
+}
+
+/// Crates of ours are named alike.
+fn is_metric(name: &str) -> bool {
+    let ends = ["_total", "_seconds", "_bytes", "_sessions", "_sandboxes", "_capacity"];
+    let more = ["ash_up", "ash_pool_prewarmed", "ash_cloud_lag_snapshots"];
+    ends.iter().any(|end| name.ends_with(end)) || more.contains(&name)
 }
 
 #[test]
