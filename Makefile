@@ -101,4 +101,6 @@ define fuzz
 	  -artifact_prefix=target/fuzz/$(2)- target/fuzz/corpus/$(2)
 endef
 
+include sdk/python/targets.mk
+
 ci: check test ## Exactly what CI runs

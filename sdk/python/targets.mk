@@ -1,0 +1,27 @@
+# What is done with the client for Python. Included by the Makefile of the repository.
+.PHONY: sdk-python-schema check-sdk-python test-sdk-python
+
+PYTHON_DIR = $(abspath target)/sdk-python
+PYTHON_VENV = $(PYTHON_DIR)/venv
+
+sdk-python-schema: ## Writes the types of the Python client from the OpenAPI document
+	python3 sdk/python/generate.py
+
+$(PYTHON_VENV)/ready: sdk/python/requirements-test.txt
+	python3 -m venv --clear $(PYTHON_VENV)
+	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+check-sdk-python: $(PYTHON_VENV)/ready ## Types, lints and the generated schema of the Python client
+	python3 sdk/python/generate.py --check
+	cd sdk/python && $(PYTHON_VENV)/bin/ruff check && $(PYTHON_VENV)/bin/ruff format --check && $(PYTHON_VENV)/bin/mypy
+
+# ASH_TEST_BIN names a directory with the executables; without it they are built.
+test-sdk-python: check-sdk-python ## Tests the Python client against a real server (ASH_TEST_BIN=d: with the programs in d)
+	@programs="$$ASH_TEST_BIN"; \
+	if [ -z "$$programs" ]; then \
+	  cargo build --quiet -p ash-server -p ash-bridge && \
+	  programs="$$(cargo metadata --no-deps --format-version 1 | \
+	    python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug" || exit 1; \
+	fi; \
+	cd sdk/python && ASH_TEST_BIN="$$programs" PYTHONDONTWRITEBYTECODE=1 $(PYTHON_VENV)/bin/python -m pytest -q $(TESTS)
