@@ -14,7 +14,7 @@ $(PYTHON_VENV)/ready: sdk/python/requirements-test.txt
 
 check-sdk-python: $(PYTHON_VENV)/ready ## Types, lints and the generated schema of the Python client
 	python3 sdk/python/generate.py --check
-	cd sdk/python && $(PYTHON_VENV)/bin/ruff check && $(PYTHON_VENV)/bin/ruff format --check && $(PYTHON_VENV)/bin/mypy
+	cd sdk/python && $(PYTHON_VENV)/bin/ruff check . ../compat && $(PYTHON_VENV)/bin/ruff format --check . ../compat && $(PYTHON_VENV)/bin/mypy
 
 # ASH_TEST_BIN names a directory with the executables; without it they are built.
 test-sdk-python: check-sdk-python ## Tests the Python client against a real server (ASH_TEST_BIN=d: with the programs in d)
@@ -25,3 +25,23 @@ test-sdk-python: check-sdk-python ## Tests the Python client against a real serv
 	    python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug" || exit 1; \
 	fi; \
 	cd sdk/python && ASH_TEST_BIN="$$programs" PYTHONDONTWRITEBYTECODE=1 $(PYTHON_VENV)/bin/python -m pytest -q $(TESTS)
+
+COMPAT_VENV = $(PYTHON_DIR)/original
+
+$(COMPAT_VENV)/ready: sdk/compat/python/requirements.txt
+	python3 -m venv --clear $(COMPAT_VENV)
+	$(COMPAT_VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+.PHONY: compat compat-python
+compat: compat-python ## The original's clients, unmodified, against this server (UPDATE=1: writes what came of it)
+	python3 sdk/compat/page.py $(if $(UPDATE),,--check)
+
+compat-python: $(COMPAT_VENV)/ready
+	@programs="$$ASH_TEST_BIN"; \
+	if [ -z "$$programs" ]; then \
+	  cargo build --quiet -p ash-server -p ash-bridge && \
+	  programs="$$(cargo metadata --no-deps --format-version 1 | \
+	    python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug" || exit 1; \
+	fi; \
+	ASH_TEST_BIN="$$programs" PYTHONDONTWRITEBYTECODE=1 python3 sdk/compat/python/run.py $(COMPAT_VENV)/bin/python $(if $(UPDATE),--update)

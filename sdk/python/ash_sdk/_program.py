@@ -212,7 +212,7 @@ class Following:
             to = event.data.get("to")
             self.last_event_id = str(to) if to is not None else self.last_event_id
         if event.event_id is not None:
-            if _covers(self.last_event_id, event.event_id):
+            if covers(self.last_event_id, event.event_id):
                 return False
             self.last_event_id = event.event_id
         if self.message is None:
@@ -268,7 +268,7 @@ class Following:
             return
 
 
-def _covers(seen: str | None, other: str) -> bool:
+def covers(seen: str | None, other: str) -> bool:
     """Whether one who stands at `seen` has seen the event at `other`."""
     if seen is None:
         return False

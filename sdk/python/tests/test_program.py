@@ -16,7 +16,21 @@ from ash_sdk import (
     StreamEvent,
     UnavailableError,
 )
-from ash_sdk._program import Ended, Fetch, Following, Lost, Open, Program, Read, Sleep, Step, Tell, carried_out, proceed
+from ash_sdk._program import (
+    Ended,
+    Fetch,
+    Following,
+    Lost,
+    Open,
+    Program,
+    Read,
+    Sleep,
+    Step,
+    Tell,
+    carried_out,
+    covers,
+    proceed,
+)
 from ash_sdk._wire import Answer, Call, Repeat, Request, at, call, file_at, nothing
 
 RETRY = Retry(attempts=3, reconnects=3)
@@ -247,6 +261,16 @@ def test_only_a_run_of_ours_that_goes_on_is_interrupted() -> None:
     assert methods({"startedAt": "t", "endedAt": None}) == ["GET", "POST"]
     assert methods({"startedAt": "t", "endedAt": "t"}) == ["GET"]
     assert methods({"startedAt": None, "endedAt": None}) == ["GET"]
+
+
+def test_what_was_seen_is_known_in_the_same_history_only() -> None:
+    assert covers("1-7", "1-7")
+    assert covers("1-7", "1-6")
+    assert not covers("1-7", "1-8")
+    assert not covers("1-7", "2-3")
+    assert covers("7", "1-7")
+    assert not covers("7", "1-8")
+    assert not covers(None, "1-1")
 
 
 def test_parts_of_paths_stay_parts() -> None:

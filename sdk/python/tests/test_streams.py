@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import random
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -192,6 +195,18 @@ def test_an_interrupt_ends_the_stream_with_done(client: AshClient, session: Sess
     last = list(stream)[-1]
     assert isinstance(last, DoneEvent)
     assert last.stop_reason == "interrupted"
+
+
+def test_whoever_presses_ctrl_c_ends_the_run(world: World) -> None:
+    with AshClient(world.url, world.key, retry=BRISK) as client:
+        session = client.create_session("notes")
+        stream = client.send_message_stream(session.id, "/slow 20ms\n/endless")
+        list(started(stream))
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            list(stream)
+        assert client.list_runs(session.id)[0].status == "cancelled"
+        client.end_session(session.id)
 
 
 def test_a_task_that_is_cancelled_ends_its_run(world: World) -> None:
