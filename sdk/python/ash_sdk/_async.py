@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import httpx
 
-from ._config import Settings, lost
+from ._config import Saving, Settings, lost
 from ._program import Ended, Fetch, Open, Program, Read, Sleep, Step, Tell, carried_out, proceed
 from ._streams import PATIENCE_AT_CLOSE, StreamState, Wanted
-from ._wire import Answer, Call
+from ._wire import Answer, Call, Request
 from .events import StreamEvent
 from .transcript import Reply
 
@@ -80,8 +80,7 @@ class AsyncHands:
 
     async def _do(self, step: Step) -> Any:
         if isinstance(step, Fetch):
-            answer = await self._http.send(self._settings.build(self._http, step.request))
-            return Answer(answer.status_code, answer.headers, answer.content)
+            return await self._fetch(step.request)
         if isinstance(step, Open):
             await self.close()
             request = self._settings.build(self._http, step.request, step.silence)
@@ -95,6 +94,18 @@ class AsyncHands:
             await self.close()
             await asyncio.sleep(step.seconds)
         return None
+
+    async def _fetch(self, request: Request) -> Answer:
+        answer = await self._http.send(self._settings.build(self._http, request), stream=True)
+        try:
+            if request.save_to is not None and answer.is_success:
+                with Saving(request.save_to) as file:
+                    async for piece in answer.aiter_bytes():
+                        file.write(piece)
+                return Answer(answer.status_code, answer.headers, b"")
+            return Answer(answer.status_code, answer.headers, await answer.aread())
+        finally:
+            await answer.aclose()
 
     async def close(self) -> None:
         """Closes what is open."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import httpx
 
@@ -15,6 +16,9 @@ from ._version import VERSION
 from ._wire import Request
 
 DEFAULT_URL = "http://127.0.0.1:4100"
+
+# How much of a file is sent at once.
+PIECE = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,46 @@ class Settings:
         if silence is not None:
             timeout = httpx.Timeout(self.timeout, read=silence)
         url = self.base_url + request.path
-        return http.build_request(request.method, url, headers=headers, content=request.body, timeout=timeout)
+        content: Any = request.body
+        if isinstance(request.body, Path):
+            headers["Content-Length"] = str(request.body.stat().st_size)
+            content = _pieces(request.body) if isinstance(http, httpx.Client) else _apieces(request.body)
+        return http.build_request(request.method, url, headers=headers, content=content, timeout=timeout)
 
     def client_options(self) -> dict[str, Any]:
         """How a client of httpx is made, if none is handed in."""
         # As many streams as one likes: each has a connection of its own.
         return {"limits": httpx.Limits(max_connections=None, max_keepalive_connections=20)}
+
+
+class Saving:
+    """A file that appears whole, or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._part = path.with_name(path.name + ".part")
+
+    def __enter__(self) -> BinaryIO:
+        self._file = self._part.open("wb")
+        return self._file
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._file.close()
+        if kind is None:
+            self._part.replace(self._path)
+        else:
+            self._part.unlink(missing_ok=True)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            yield piece
+
+
+async def _apieces(path: Path) -> AsyncIterator[bytes]:
+    for piece in _pieces(path):
+        yield piece
 
 
 def lost(error: httpx.HTTPError) -> Lost:

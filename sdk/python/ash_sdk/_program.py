@@ -109,7 +109,9 @@ def carried_out(call: Call[T], retry: Retry) -> Program[T]:
 def _may_pass(error: AshApiError, repeat: Repeat) -> bool:
     # `unavailable` says that it is not known whether it happened.
     unsure = error.code == "unavailable" and repeat is Repeat.ONCE
-    return error.status_code in (429, 503) and error.retryable and not unsure
+    # A proxy in front of a server that starts again answers in its place, and knows nothing of codes.
+    in_place = error.status_code in (502, 504) and error.code == "unknown" and repeat is not Repeat.ONCE
+    return in_place or (error.status_code in (429, 503) and error.retryable and not unsure)
 
 
 class Following:

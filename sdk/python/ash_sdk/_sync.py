@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from ._config import Settings, lost
+from ._config import Saving, Settings, lost
 from ._program import Ended, Fetch, Open, Program, Read, Sleep, Step, Tell, carried_out, proceed
 from ._streams import PATIENCE_AT_CLOSE, StreamState, Wanted
-from ._wire import Answer, Call
+from ._wire import Answer, Call, Request
 from .events import StreamEvent
 from .transcript import Reply
 
@@ -84,8 +84,7 @@ class Hands:
 
     def _do(self, step: Step) -> Any:
         if isinstance(step, Fetch):
-            answer = self._http.send(self._settings.build(self._http, step.request))
-            return Answer(answer.status_code, answer.headers, answer.content)
+            return self._fetch(step.request)
         if isinstance(step, Open):
             self.close()
             request = self._settings.build(self._http, step.request, step.silence)
@@ -99,6 +98,18 @@ class Hands:
             self.close()
             time.sleep(step.seconds)
         return None
+
+    def _fetch(self, request: Request) -> Answer:
+        answer = self._http.send(self._settings.build(self._http, request), stream=True)
+        try:
+            if request.save_to is not None and answer.is_success:
+                with Saving(request.save_to) as file:
+                    for piece in answer.iter_bytes():
+                        file.write(piece)
+                return Answer(answer.status_code, answer.headers, b"")
+            return Answer(answer.status_code, answer.headers, answer.read())
+        finally:
+            answer.close()
 
     def close(self) -> None:
         """Closes what is open."""

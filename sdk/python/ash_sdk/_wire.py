@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -34,10 +35,13 @@ class Request:
     method: str
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
+    # What is in a file is sent piece by piece.
+    body: bytes | Path | None = None
     repeat: Repeat = Repeat.SAFE
     # Seconds that an answer may take, if not as long as the client says.
     timeout: float | None = None
+    # Where the answer goes, if it is a file that may be large.
+    save_to: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def call(
     key: str | None = None,
     content_type: str = "application/json",
     timeout: float | None = None,
+    save_to: Path | None = None,
 ) -> Call[T]:
     """Puts a call together. What is `None` in the query is left out."""
     if repeat is None:
@@ -82,13 +87,13 @@ def call(
     headers: dict[str, str] = {}
     if repeat is Repeat.KEYED:
         headers["Idempotency-Key"] = key or str(uuid.uuid4())
-    content: bytes | None = None
+    content: bytes | Path | None = None
     if body is not None:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        content = body if isinstance(body, bytes | Path) else json.dumps(body).encode()
         headers["Content-Type"] = content_type
     asked = {name: _word(value) for name, value in (query or {}).items() if value is not None}
     target = f"{path}?{urlencode(asked)}" if asked else path
-    return Call(Request(method, target, headers, content, repeat, timeout), read)
+    return Call(Request(method, target, headers, content, repeat, timeout, save_to), read)
 
 
 def _word(value: Any) -> str:
@@ -134,6 +139,11 @@ def nothing(_answer: Answer) -> None:
 def content(answer: Answer) -> bytes:
     """The answer is a file."""
     return answer.body
+
+
+def saved(path: Path) -> Callable[[Answer], Path]:
+    """The answer was saved there."""
+    return lambda _answer: path
 
 
 def _part(answer: Answer, name: str) -> Any:

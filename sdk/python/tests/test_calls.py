@@ -123,7 +123,7 @@ def test_what_is_refused_has_a_class_and_a_code(client: AshClient, world: World,
             nowhere.pause_session(session.id)
 
 
-def test_history(client: AshClient, session: Session) -> None:
+def test_history(client: AshClient, session: Session, tmp_path: Path) -> None:
     client.send_message(session.id, WRITE)
     client.send_message(session.id, '/tool write_file {"path": "a.txt", "content": "two\\n"}\n/say Done.')
 
@@ -152,6 +152,11 @@ def test_history(client: AshClient, session: Session) -> None:
     assert client.resume_session(copy.id).receipt.conversation.native == "intact"
     assert client.get_session_file(copy.id, "a.txt").content == "one\n"
     client.end_session(copy.id)
+    saved = client.save_session(session.id, tmp_path / "session.tar", history=True)
+    assert saved.stat().st_size >= len(bundle)
+    copy = client.import_session(saved)
+    assert client.resume_session(copy.id).receipt.conversation.native == "intact"
+    client.end_session(copy.id)
     with pytest.raises(AshApiError) as nowhere:
         client.list_cloud_sessions()
     assert nowhere.value.code == "no_cloud"
@@ -159,7 +164,7 @@ def test_history(client: AshClient, session: Session) -> None:
         client.import_cloud_session(session.id)
 
 
-def test_files(client: AshClient, session: Session) -> None:
+def test_files(client: AshClient, session: Session, tmp_path: Path) -> None:
     written = client.write_session_files(session.id, {"dir/ä b.txt": "grün\n", "raw.bin": b"\0\xff", "../no": "x"})
     assert [file.written for file in written] == [True, True, False]
     assert client.get_session_file(session.id, "dir/ä b.txt").content == "grün\n"
@@ -171,6 +176,12 @@ def test_files(client: AshClient, session: Session) -> None:
     assert "dir/ä b.txt" in {file.path for file in client.list_session_files(session.id, path="dir")}
     with tarfile.open(fileobj=io.BytesIO(client.download_workspace(session.id))) as packed:
         assert any(name.endswith("raw.bin") for name in packed.getnames())
+    with tarfile.open(client.save_workspace(session.id, tmp_path / "w.tar.gz")) as packed:
+        assert any(name.endswith("raw.bin") for name in packed.getnames())
+    assert client.save_session_file(session.id, "raw.bin", tmp_path / "raw.bin").read_bytes() == b"\0\xff"
+    with pytest.raises(NotFoundError):
+        client.save_session_file(session.id, "nowhere", tmp_path / "nowhere")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["raw.bin", "w.tar.gz"]
     bundle = io.BytesIO()
     with tarfile.open(fileobj=bundle, mode="w:gz") as packed:
         entry = tarfile.TarInfo("unpacked.txt")

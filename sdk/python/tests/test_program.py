@@ -13,6 +13,7 @@ from ash_sdk import (
     NotFoundError,
     RateLimitError,
     Retry,
+    ServerError,
     StreamEvent,
     UnavailableError,
 )
@@ -127,6 +128,14 @@ def test_what_a_lost_delete_has_deleted_is_deleted() -> None:
     assert Played(carried_out(asked("DELETE"), RETRY), CUT, gone).over
     with pytest.raises(NotFoundError):
         Played(carried_out(asked("DELETE"), RETRY), gone)
+
+
+def test_a_proxy_that_answers_for_a_server_that_starts_again_is_asked_again() -> None:
+    page = Answer(502, {"content-type": "text/html"}, b"<html>")
+    assert Played(carried_out(asked("GET"), RETRY), page, Answer(200, {}, b"{}")).over
+    with pytest.raises(ServerError):
+        Played(carried_out(asked("POST"), RETRY), page)
+    assert Played(Following("s", RETRY, until_idle=True).events(), page, page, OPENED, b"").over
 
 
 def test_pauses_grow_to_a_bound_and_are_random() -> None:

@@ -110,6 +110,17 @@ def test_a_creation_whose_answer_is_lost_happens_once(through: Through, client: 
     client.end_session(made.id)
 
 
+def test_a_file_that_is_cut_on_its_way_is_fetched_again(
+    through: Through, client: AshClient, session: Session, tmp_path: Path
+) -> None:
+    content = random.Random(7).randbytes(300_000)
+    client.write_session_files(session.id, {"large.bin": content})
+    cutting, proxy = through(lambda number: 100_000 if number < 2 else None)
+    assert cutting.save_session_file(session.id, "large.bin", tmp_path / "large.bin").read_bytes() == content
+    assert proxy.cuts == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["large.bin"]
+
+
 def test_a_wire_that_falls_silent_is_left(through: Through, client: AshClient, session: Session) -> None:
     # The bytes stop, and the connection stays open: only the time can tell.
     silent, proxy = through(lambda number: None, retry=Retry(silence=0.5, reconnects=20, first_pause=0.01))

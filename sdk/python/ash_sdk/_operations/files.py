@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 
 from .._method import operation
-from .._wire import Answer, Call, Id, Repeat, at, call, content, file_at, given, many, one
+from .._wire import Answer, Call, Id, Repeat, at, call, content, file_at, given, many, one, saved
 from ..content import FilesGiven, encoded
 from ..schema import (
     Egress,
@@ -101,6 +103,18 @@ class FileOperations:
     def download_workspace(self, session_id: Id) -> Call[bytes]:
         """The workspace as a tar.gz."""
         return call("GET", at("sessions", session_id, "workspace"), content)
+
+    @operation
+    def save_workspace(self, session_id: Id, path: str | PathLike[str]) -> Call[Path]:
+        """Saves the workspace as a tar.gz, which appears whole or not at all."""
+        to = Path(path)
+        return call("GET", at("sessions", session_id, "workspace"), saved(to), save_to=to)
+
+    @operation
+    def save_session_file(self, session_id: Id, path: str, to: str | PathLike[str]) -> Call[Path]:
+        """Saves a file of the workspace on this machine; it appears whole or not at all."""
+        where, target = file_at("sessions", session_id, "files", file=path), Path(to)
+        return call("GET", where, saved(target), query={"format": "raw"}, save_to=target)
 
     @operation
     def upload_workspace(self, session_id: Id, bundle: bytes) -> Call[WorkspaceUploaded]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from os import PathLike
+from pathlib import Path
+
 from .._method import operation
-from .._wire import Call, Id, Repeat, at, call, content, given, many, one
+from .._wire import Call, Id, Repeat, at, call, content, given, many, one, saved
 from ..schema import CloudSession, Rewound, Session, Snapshot, SnapshotDiff
 
 
@@ -59,13 +62,19 @@ class HistoryOperations:
         return call("GET", path, content, query=given(history=history))
 
     @operation
-    def import_session(self, bundle: bytes, *, idempotency_key: str | None = None) -> Call[Session]:
-        """Makes a session of an exported one."""
+    def save_session(self, session_id: Id, path: str | PathLike[str], *, history: bool | None = None) -> Call[Path]:
+        """Exports a session to a file, which appears whole or not at all. It may be larger than the memory."""
+        to, where = Path(path), at("sessions", session_id, "export")
+        return call("GET", where, saved(to), query=given(history=history), save_to=to)
+
+    @operation
+    def import_session(self, bundle: bytes | PathLike[str], *, idempotency_key: str | None = None) -> Call[Session]:
+        """Makes a session of an exported one: of its bytes, or of the file that it is in."""
         return call(
             "POST",
             at("sessions", "import"),
             one(Session, "session"),
-            body=bundle,
+            body=bundle if isinstance(bundle, bytes) else Path(bundle),
             repeat=Repeat.KEYED,
             key=idempotency_key,
             content_type="application/x-tar",
