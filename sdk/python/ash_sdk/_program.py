@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ._retry import Retry
 from ._sse import Parser
-from ._wire import Answer, Call, Repeat, Request, at
+from ._wire import Answer, Call, Repeat, Request, at, nothing
 from .errors import AshApiError, AshConnectionError, AshProtocolError, AshStreamError, refusal
 from .events import StreamEvent, event_of, made
 
@@ -97,9 +97,9 @@ def carried_out(call: Call[T], retry: Retry) -> Program[T]:
         if 200 <= answer.status < 300:
             return call.read(answer)
         error = refusal(answer.status, answer.headers, answer.body)
-        if error.status_code == 404 and failures and request.method == "DELETE":
+        if error.status_code == 404 and failures and request.method == "DELETE" and call.read is nothing:
             # The first request did it, and its answer was lost.
-            return call.read(replace(answer, status=200))
+            return call.read(answer)
         failures += 1
         if failures >= retry.attempts or not _may_pass(error, request.repeat):
             raise error

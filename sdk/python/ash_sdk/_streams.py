@@ -28,7 +28,8 @@ class StreamState:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        #: What was said so far, without what was taken back.
+        #: What was said so far in answer to a message, without what was taken back. A log that is followed may go on
+        #: for ever, and leaves it empty: whoever wants one makes a `Transcript` of the events.
         self.transcript = Transcript()
 
     @property
@@ -42,5 +43,6 @@ class StreamState:
         return self._wanted.following.last_event_id
 
     def _heard(self, event: StreamEvent) -> StreamEvent:
-        self.transcript.apply(event)
+        if self._wanted.following.message is not None:
+            self.transcript.apply(event)
         return event

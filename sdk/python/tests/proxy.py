@@ -19,6 +19,7 @@ class Proxy:
         self.cuts = 0
         self.requests: list[bytes] = []
         self._lock = threading.Lock()
+        self._near: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -32,6 +33,7 @@ class Proxy:
             with self._lock:
                 number = self.connections
                 self.connections += 1
+                self._near.append(near)
             threading.Thread(target=self._serve, args=(near, number), daemon=True).start()
 
     def _serve(self, near: socket.socket, number: int) -> None:
@@ -63,6 +65,13 @@ class Proxy:
                 with self._lock:
                     self.requests.append(piece)
                 far.sendall(piece)
+
+    def cut(self) -> None:
+        """Cuts all that is connected."""
+        with self._lock:
+            for near in self._near:
+                with contextlib.suppress(OSError):
+                    near.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Takes no more connections."""

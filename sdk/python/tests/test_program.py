@@ -14,6 +14,7 @@ from ash_sdk import (
     RateLimitError,
     Retry,
     ServerError,
+    Session,
     StreamEvent,
     UnavailableError,
 )
@@ -32,7 +33,7 @@ from ash_sdk._program import (
     covers,
     proceed,
 )
-from ash_sdk._wire import Answer, Call, Repeat, Request, at, call, file_at, nothing
+from ash_sdk._wire import Answer, Call, Repeat, Request, at, call, file_at, nothing, one
 
 RETRY = Retry(attempts=3, reconnects=3)
 OPENED = Answer(200, {"content-type": "text/event-stream"}, b"")
@@ -126,6 +127,8 @@ def test_the_server_says_how_long_to_wait() -> None:
 def test_what_a_lost_delete_has_deleted_is_deleted() -> None:
     gone = refused(404, "not_found", retryable=False)
     assert Played(carried_out(asked("DELETE"), RETRY), CUT, gone).over
+    with pytest.raises(NotFoundError):
+        Played(carried_out(call("DELETE", "/x", one(Session, "session")), RETRY), CUT, gone)
     with pytest.raises(NotFoundError):
         Played(carried_out(asked("DELETE"), RETRY), gone)
 

@@ -86,6 +86,9 @@ def test_a_log_that_is_followed_over_a_wire_that_is_cut(through: Through, client
     cutting, proxy = through(lambda number: 1100 if number % 3 else 700 + 50 * number)
     assert [seen(event) for event in cutting.stream(session.id, until_idle=True)] == whole
     assert proxy.cuts > 2
+    following = client.stream(session.id, until_idle=True)
+    assert Transcript(following).text
+    assert following.transcript.turns == []  # A log may go on for ever, and nothing of it is kept.
     half = whole[len(whole) // 2]
     assert [seen(event) for event in cutting.stream(session.id, after=half[0], until_idle=True)] == whole[
         len(whole) // 2 + 1 :
@@ -187,6 +190,32 @@ def test_whoever_detaches_lets_the_run_go_on(client: AshClient, session: Session
     assert outcome(client, session) == "completed"
     with pytest.raises(ValueError, match="on_close"):
         client.send_message_stream(session.id, "x", on_close="never")  # type: ignore[arg-type]
+
+
+def test_a_wire_that_is_cut_while_the_session_is_paused(through: Through, client: AshClient, session: Session) -> None:
+    # One failure is the cut: a stream that ends because nothing happens would be one too many.
+    cutting, proxy = through(lambda number: None, retry=Retry(reconnects=1, first_pause=0.01))
+    said = " ".join(f"word{n}" for n in range(40))
+    stream = cutting.send_message_stream(session.id, f"/slow 20ms\n/say {said}")
+    events = list(started(stream))
+    client.pause_session(session.id)
+    before = proxy.connections
+    proxy.cut()
+
+    def resume() -> None:
+        eventually(lambda: proxy.connections > before)
+        with AshClient(client.base_url, client._settings.token) as other:
+            other.resume_session(session.id)
+
+    resuming = threading.Thread(target=resume)
+    resuming.start()
+    events += list(stream)
+    resuming.join()
+    assert stream.transcript.text == said
+    log = [seen(event) for event in client.stream(session.id, until_idle=True) if event.event != "prompt"]
+    heard = of_the_log(events)
+    assert heard == log[log.index(heard[0]) :][: len(heard)]
+    assert {"session_paused", "session_resumed"} <= {event.event for event in events}
 
 
 def test_a_queued_message_that_is_closed_does_not_end_the_run_before_it(client: AshClient, session: Session) -> None:
