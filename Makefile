@@ -1,6 +1,6 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot bench-compare demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
+.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot bench-compare programs demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
@@ -30,7 +30,7 @@ tidy:
 
 docs: ## Writes the parts of the documents that are made from code
 	UPDATE_DOCS=1 cargo test --quiet -p ash-server --test it -- the_page_about_settings_is \
-	  the_openapi_document_in_the_repository_is the_api_reference_is the_page_about_compatibility_is
+	  the_openapi_document_in_the_repository_is the_api_reference_is
 
 test: fuzz-briefly ## Every test (nextest where it is installed, else cargo test)
 	@if command -v cargo-nextest >/dev/null 2>&1; then \
@@ -38,6 +38,10 @@ test: fuzz-briefly ## Every test (nextest where it is installed, else cargo test
 	else \
 	  cargo test --workspace --no-fail-fast; \
 	fi
+
+# As the tests build them, so that nothing is built twice. ASH_TEST_BIN names a directory that has them already.
+programs:
+	@test -n "$$ASH_TEST_BIN" || cargo build --quiet --workspace --bins --profile test
 
 test-quota: ## Disk limits by project quotas, in DIR=d on ext4 or xfs mounted with prjquota, as root
 	@test -n "$(DIR)" || { echo 'say where: make test-quota DIR=/srv/quota'; exit 2; }
@@ -108,5 +112,7 @@ define fuzz
 	  -max_total_time=$(SECONDS) -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 \
 	  -artifact_prefix=target/fuzz/$(2)- target/fuzz/corpus/$(2)
 endef
+
+include sdk/python/targets.mk
 
 ci: check test ## Exactly what CI runs

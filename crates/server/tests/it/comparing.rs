@@ -1,5 +1,4 @@
-//! What is said about other servers and other clients: `make bench-compare` played once against two servers of ours, and the
-//! page that says which methods of the original's clients work.
+//! What `make bench-compare` measures, played once against two servers of ours.
 
 use std::path::Path;
 
@@ -19,30 +18,14 @@ const MEASURED: [&str; 6] = [
     "messages, 4 sessions at once",
 ];
 
-/// A script of the repository, told where the programs are.
-fn script(path: &str) -> Command {
+fn compare() -> Command {
     bridge_program();
     let programs = Path::new(env!("CARGO_BIN_EXE_ash")).parent().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let mut script = Command::new("python3");
-    script.arg(root.join(path)).arg(programs);
-    script.env("ASH_MIN_FREE_MB", "0");
-    script
-}
-
-fn compare() -> Command {
-    script("benches/compare/compare.py")
-}
-
-#[tokio::test]
-async fn the_page_about_compatibility_is_what_a_run_says() {
-    let mut report = script("sdk/compat/report.py");
-    if std::env::var_os("UPDATE_DOCS").is_none() {
-        report.arg("--check");
-    }
-    let output = report.output().await.unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
+    let mut compare = Command::new("python3");
+    compare.arg(root.join("benches/compare/compare.py")).arg(programs);
+    compare.env("ASH_MIN_FREE_MB", "0");
+    compare
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ import json
 import tarfile
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 
 SESSION = "id agentName sandboxId status createdAt lastActiveAt"
 AGENT = "id name version path createdAt updatedAt"
@@ -19,7 +20,7 @@ QUEUED = "id agentName prompt status priority retryCount maxRetries createdAt"
 CREDENTIAL = "id type label active createdAt"
 ATTACHMENT = "id sessionId messageId filename mimeType size createdAt"
 
-METHODS = {}
+METHODS: dict[str, "Call"] = {}
 
 
 class Differs(Exception):
@@ -32,6 +33,7 @@ class NotOffered(Exception):
 
 def method(*names):
     """A function that does what these methods do."""
+
     def registered(function):
         METHODS.update(dict.fromkeys(names, function))
         return function
@@ -78,10 +80,13 @@ class Client:
         events, name = [], None
         for line in said.decode().split("\n"):
             if line.startswith("event: "):
-                name = line[len("event: "):].strip()
+                name = line[len("event: ") :].strip()
             elif line.startswith("data: ") and name:
-                events.append((name, json.loads(line[len("data: "):])))
+                events.append((name, json.loads(line[len("data: ") :])))
         return events
+
+
+Call = Callable[[Client], None]
 
 
 def has(thing, fields):
@@ -209,8 +214,12 @@ def delete_version(client):
 @method("createSession")
 def create_session(client):
     body = {
-        "agent": "compat", "extraEnv": {"COLOR": "green"}, "model": "claude-sonnet-4-5",
-        "systemPrompt": "You are kind.", "permissionMode": "bypassPermissions", "allowedTools": ["bash"],
+        "agent": "compat",
+        "extraEnv": {"COLOR": "green"},
+        "model": "claude-sonnet-4-5",
+        "systemPrompt": "You are kind.",
+        "permissionMode": "bypassPermissions",
+        "allowedTools": ["bash"],
     }
     session = has(client.ask("POST", "/api/sessions", body)["session"], SESSION)
     same(session["status"], "active")
@@ -236,7 +245,10 @@ def get_session(client):
 @method("updateSessionConfig")
 def update_session_config(client):
     path = f"/api/sessions/{client.kept['session']}/config"
-    has(client.ask("PATCH", path, {"model": "claude-opus-4-5", "allowedTools": ["bash", "read_file"]})["session"], SESSION)
+    has(
+        client.ask("PATCH", path, {"model": "claude-opus-4-5", "allowedTools": ["bash", "read_file"]})["session"],
+        SESSION,
+    )
 
 
 @method("sendMessage")
@@ -257,7 +269,8 @@ def send_message(client):
 def send_message_stream(client):
     body = {
         "content": [{"type": "text", "text": "Again.\n/bash echo hello\n/say Once more."}],
-        "includePartialMessages": True, "maxTurns": 5,
+        "includePartialMessages": True,
+        "maxTurns": 5,
     }
     events = client.stream(client.kept["session"], body)
     told = dict(events)

@@ -1,0 +1,26 @@
+"""The operations of the API, written once for both clients."""
+
+from __future__ import annotations
+
+from .account import AccountOperations
+from .agents import AgentOperations
+from .files import FileOperations
+from .history import HistoryOperations
+from .later import LaterOperations
+from .messages import MessageOperations
+from .sessions import SessionOperations
+
+
+class Operations(
+    SessionOperations,
+    MessageOperations,
+    HistoryOperations,
+    FileOperations,
+    AgentOperations,
+    AccountOperations,
+    LaterOperations,
+):
+    """All of them."""
+
+
+__all__ = ["Operations"]

@@ -1,0 +1,296 @@
+"""What the clients do, without a network: programs are told by hand what came of their steps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ash_sdk import (
+    AshConnectionError,
+    AshStreamError,
+    NotFoundError,
+    RateLimitError,
+    Retry,
+    ServerError,
+    Session,
+    StreamEvent,
+    UnavailableError,
+)
+from ash_sdk._program import (
+    Ended,
+    Fetch,
+    Following,
+    Lost,
+    Open,
+    Program,
+    Read,
+    Sleep,
+    Step,
+    Tell,
+    carried_out,
+    covers,
+    proceed,
+)
+from ash_sdk._wire import Answer, Call, Repeat, Request, at, call, file_at, nothing, one
+
+RETRY = Retry(attempts=3, reconnects=3)
+OPENED = Answer(200, {"content-type": "text/event-stream"}, b"")
+
+
+def refused(status: int, code: str, *, retryable: bool = True, after: str | None = None) -> Answer:
+    body = {"error": "no", "statusCode": status, "code": code, "retryable": retryable, "requestId": "q"}
+    return Answer(status, {"retry-after": after} if after else {}, json.dumps(body).encode())
+
+
+def frame(event: str, seq: int | None = None, epoch: int = 1, **data: Any) -> bytes:
+    place = f"id: {epoch}-{seq}\n" if seq is not None else ""
+    return f"{place}event: {event}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def gap(start: str, end: str) -> bytes:
+    data = {"from": start, "to": end, "reason": "other_epoch"}
+    return f"event: gap\ndata: {json.dumps(data)}\n\n".encode()
+
+
+class Played:
+    """Plays a program with what comes of its steps, one after the other."""
+
+    def __init__(self, program: Program[Any], *came: Any) -> None:
+        self.requests: list[Request] = []
+        self.sleeps: list[float] = []
+        self.events: list[StreamEvent] = []
+        left = list(came)
+        step: Step | Ended[Any] = proceed(program)
+        while not isinstance(step, Ended):
+            if isinstance(step, Tell):
+                self.events.append(step.event)
+                step = proceed(program)
+            elif isinstance(step, Sleep):
+                self.sleeps.append(step.seconds)
+                step = proceed(program)
+            else:
+                if isinstance(step, Fetch | Open):
+                    self.requests.append(step.request)
+                if not left:
+                    break
+                one = left.pop(0)
+                step = proceed(program, lost=one) if isinstance(one, Lost) else proceed(program, one)
+        self.left = left
+        self.over = isinstance(step, Ended)
+        self.result = step.value if isinstance(step, Ended) else None
+
+    @property
+    def names(self) -> list[str]:
+        return [event.event for event in self.events]
+
+
+def asked(method: str, repeat: Repeat | None = None) -> Call[None]:
+    return call(method, "/x", nothing, repeat=repeat)
+
+
+CUT = Lost("cut", sent=True)
+UNREACHED = Lost("refused", sent=False)
+
+
+def test_a_request_that_may_be_repeated_is_with_the_same_key() -> None:
+    played = Played(carried_out(asked("POST", Repeat.KEYED), RETRY), CUT, CUT, Answer(200, {}, b"{}"))
+    assert played.over
+    keys = [request.headers["Idempotency-Key"] for request in played.requests]
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+
+
+def test_a_request_that_must_not_be_repeated_is_only_if_it_surely_did_not_arrive() -> None:
+    assert Played(carried_out(asked("POST"), RETRY), UNREACHED, Answer(200, {}, b"{}")).over
+    with pytest.raises(AshConnectionError):
+        Played(carried_out(asked("POST"), RETRY), CUT)
+    with pytest.raises(UnavailableError):
+        Played(carried_out(asked("POST"), RETRY), refused(503, "unavailable"))
+    assert Played(carried_out(asked("POST"), RETRY), refused(503, "draining"), Answer(200, {}, b"{}")).over
+
+
+def test_attempts_are_bounded() -> None:
+    with pytest.raises(AshConnectionError, match="GET /x"):
+        Played(carried_out(asked("GET"), RETRY), CUT, CUT, CUT)
+    with pytest.raises(RateLimitError) as limited:
+        Played(carried_out(asked("GET"), RETRY), *[refused(429, "rate_limited", after="2")] * 3)
+    assert (limited.value.code, limited.value.retry_after, limited.value.request_id) == ("rate_limited", 2.0, "q")
+
+
+def test_the_server_says_how_long_to_wait() -> None:
+    played = Played(carried_out(asked("GET"), RETRY), refused(429, "rate_limited", after="3"), Answer(200, {}, b""))
+    assert played.sleeps[0] >= 3
+
+
+def test_what_a_lost_delete_has_deleted_is_deleted() -> None:
+    gone = refused(404, "not_found", retryable=False)
+    assert Played(carried_out(asked("DELETE"), RETRY), CUT, gone).over
+    with pytest.raises(NotFoundError):
+        Played(carried_out(call("DELETE", "/x", one(Session, "session")), RETRY), CUT, gone)
+    with pytest.raises(NotFoundError):
+        Played(carried_out(asked("DELETE"), RETRY), gone)
+
+
+def test_a_proxy_that_answers_for_a_server_that_starts_again_is_asked_again() -> None:
+    page = Answer(502, {"content-type": "text/html"}, b"<html>")
+    assert Played(carried_out(asked("GET"), RETRY), page, Answer(200, {}, b"{}")).over
+    with pytest.raises(ServerError):
+        Played(carried_out(asked("POST"), RETRY), page)
+    assert Played(Following("s", RETRY, until_idle=True).events(), page, page, OPENED, b"").over
+
+
+def test_pauses_grow_to_a_bound_and_are_random() -> None:
+    retry = Retry(first_pause=1, longest_pause=8)
+    assert [retry.pause(n, 1.0) for n in (1, 2, 3, 4, 5, 500)] == [1, 2, 4, 8, 8, 8]
+    assert retry.pause(4, 0.25) == 2
+    assert retry.pause(1, 0.0, wanted=5) == 5
+    assert retry.pause(1, 0.0, wanted=10_000) == 60
+
+
+def message() -> Following:
+    request = call("POST", "/api/sessions/s/messages", nothing, body={}, repeat=Repeat.KEYED).request
+    return Following("s", RETRY, message=request)
+
+
+START = frame("session_start", sessionId="s", runId="r")
+
+
+def test_a_run_is_taken_up_where_it_broke_and_nothing_comes_twice() -> None:
+    played = Played(
+        message().events(),
+        OPENED,
+        START + frame("run_started", 4, runId="r", turn=1) + frame("text_delta", 5, runId="r", delta="a")[:-9],
+        CUT,
+        OPENED,
+        frame("text_delta", 5, runId="r", delta="a"),
+        b": heartbeat\n\n" + frame("text_delta", 5, runId="r", delta="a") + frame("done", 6, runId="r", sessionId="s"),
+    )
+    assert played.over
+    assert played.names == ["session_start", "run_started", "text_delta", "done"]
+    assert [request.method for request in played.requests] == ["POST", "GET"]
+    assert played.requests[1].path == "/api/sessions/s/stream?until=idle"
+    assert played.requests[1].headers["Last-Event-ID"] == "1-4"
+
+
+def test_a_message_whose_run_is_not_known_is_sent_again_with_its_key() -> None:
+    end = frame("done", 5, runId="r", sessionId="s")
+    played = Played(message().events(), CUT, UNREACHED, OPENED, START, CUT, OPENED, START + end)
+    assert [request.method for request in played.requests] == ["POST"] * 4
+    assert len({request.headers["Idempotency-Key"] for request in played.requests}) == 1
+    assert played.names == ["session_start", "done"]
+
+
+def test_events_of_other_runs_are_not_told_and_those_of_the_session_are() -> None:
+    played = Played(
+        message().events(),
+        OPENED,
+        START + frame("run_queued", position=1, runId="r"),
+        CUT,
+        OPENED,
+        START + frame("run_queued", position=1, runId="r") + frame("text_delta", 3, runId="x", delta="!"),
+        frame("done", 4, runId="x", sessionId="s") + frame("session_paused", 5, sessionId="s", reason="idle"),
+        frame("done", 6, runId="r", sessionId="s"),
+    )
+    assert played.names == ["session_start", "run_queued", "session_paused", "done"]
+
+
+def test_a_server_that_goes_is_followed_to_the_next() -> None:
+    played = Played(
+        message().events(),
+        OPENED,
+        START + frame("run_started", 2, runId="r", turn=1) + frame("reconnect", reason="draining", cursor="1-2"),
+        refused(503, "draining", after="1"),
+        UNREACHED,
+        OPENED,
+        frame("done", 3, runId="r", sessionId="s"),
+    )
+    assert played.names == ["session_start", "run_started", "done"]
+    assert len(played.requests) == 4
+
+
+def test_a_gap_is_told_and_what_comes_after_it_is_new() -> None:
+    played = Played(
+        Following("s", RETRY, after="1-90", until_idle=True).events(),
+        OPENED,
+        gap("1-90", "2-3") + frame("text_delta", 4, 2, delta="a"),
+        CUT,
+        OPENED,
+        b"",
+    )
+    assert played.over
+    assert played.names == ["gap", "text_delta"]
+    assert [request.headers["Last-Event-ID"] for request in played.requests] == ["1-90", "2-4"]
+
+
+def test_the_end_of_a_run_that_was_in_a_gap_is_asked_for() -> None:
+    run = {"id": "r", "status": "completed", "stopReason": "end_turn", "endedAt": "2026-01-01T00:00:00Z"}
+    played = Played(
+        message().events(),
+        OPENED,
+        START + frame("run_started", 4, runId="r", turn=1),
+        CUT,
+        OPENED,
+        gap("1-4", "2-9"),
+        b"",
+        Answer(200, {}, json.dumps({"run": run}).encode()),
+    )
+    assert played.over
+    assert played.names == ["session_start", "run_started", "gap", "done"]
+
+
+def test_reconnects_are_bounded_and_counted_anew_when_something_comes() -> None:
+    start = frame("run_started", 4, runId="r", turn=1)
+    with pytest.raises(AshStreamError) as broke:
+        Played(message().events(), CUT, CUT, OPENED, START + start, *[CUT] * 9)
+    assert broke.value.last_event_id == "1-4"
+    following = Following("s", RETRY)
+    came: list[Any] = []
+    for seq in range(20):
+        came += [OPENED, frame("text_delta", seq, delta="a"), CUT, UNREACHED]
+    assert len(Played(following.events(), *came).events) == 20
+
+
+def test_a_refusal_is_raised_at_once() -> None:
+    with pytest.raises(NotFoundError):
+        Played(message().events(), refused(404, "not_found", retryable=False))
+
+
+def test_a_server_without_runs_is_not_sent_the_message_twice() -> None:
+    with pytest.raises(AshStreamError, match="cannot"):
+        Played(message().events(), OPENED, frame("session_start", sessionId="s"), CUT)
+
+
+def test_only_a_run_of_ours_that_goes_on_is_interrupted() -> None:
+    following = message()
+    Played(following.events(), OPENED, START + frame("run_started", 4, runId="r", turn=1))
+
+    def methods(run: dict[str, Any]) -> list[str]:
+        answer = Answer(200, {}, json.dumps({"run": run}).encode())
+        return [request.method for request in Played(following.interrupted(1), answer, OPENED).requests]
+
+    assert methods({"startedAt": "t", "endedAt": None}) == ["GET", "POST"]
+    assert methods({"startedAt": "t", "endedAt": "t"}) == ["GET"]
+    assert methods({"startedAt": None, "endedAt": None}) == ["GET"]
+
+
+def test_what_was_seen_is_known_in_the_same_history_only() -> None:
+    assert covers("1-7", "1-7")
+    assert covers("1-7", "1-6")
+    assert not covers("1-7", "1-8")
+    assert not covers("1-7", "2-3")
+    assert covers("7", "1-7")
+    assert not covers("7", "1-8")
+    assert not covers(None, "1-1")
+
+
+def test_parts_of_paths_stay_parts() -> None:
+    assert at("agents", "a/../b?c") == "/api/agents/a%2F..%2Fb%3Fc"
+    assert file_at("sessions", "s", "files", file="a b/ü#?.md") == "/api/sessions/s/files/a%20b/%C3%BC%23%3F.md"
+
+
+def test_reading_goes_on_after_what_is_no_event() -> None:
+    played = Played(Following("s", RETRY, until_idle=True).events(), OPENED, b"data: nonsense\n\n", b"")
+    assert [event.data for event in played.events] == [{"value": "nonsense"}]
+    assert Read() == Read()
