@@ -1,6 +1,6 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
+.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot demo sim kill crashes cycles fuzz fuzz-briefly schemathesis sdk test-sdk-typescript ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
@@ -100,5 +100,23 @@ define fuzz
 	  -max_total_time=$(SECONDS) -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 \
 	  -artifact_prefix=target/fuzz/$(2)- target/fuzz/corpus/$(2)
 endef
+
+# What is installed is newer than the lock file, or is installed again.
+sdk/typescript/node_modules/.package-lock.json: sdk/typescript/package-lock.json
+	cd sdk/typescript && npm ci --ignore-scripts --no-audit --no-fund
+	touch $@
+
+sdk: sdk/typescript/node_modules/.package-lock.json ## Makes the SDK from docs/openapi.json, builds it, and fails if it was another one
+	cd sdk/typescript && npm run --silent generate && npm run --silent build && npm run --silent check
+	git diff --exit-code -- sdk/typescript/src/schema.ts
+
+# The programs are taken from BIN, or built. Without Chromium it says so, and tries everything else.
+test-sdk-typescript: sdk/typescript/node_modules/.package-lock.json ## The TypeScript SDK against a real server, in Node and in a browser
+	sdk/typescript/scripts/chromium.sh
+	cd sdk/typescript && npm run --silent check
+	@bin="$(BIN)"; if [ -z "$$bin" ]; then cargo build --quiet -p ash-server -p ash-bridge && \
+	  bin="$$(cargo metadata --no-deps --format-version 1 | \
+	    python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug"; fi && \
+	  cd sdk/typescript && ASH_TEST_BIN="$$bin" npm test --silent -- $(WORDS)
 
 ci: check test ## Exactly what CI runs

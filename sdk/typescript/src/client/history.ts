@@ -17,7 +17,7 @@ export class HistoryMethods extends SessionMethods {
     return this.http.json<Answer<"rewindSession">>({ method: "POST", path: sessionPath(id, "/rewind"), json: point });
   }
 
-  /** The snapshots of a session, newest first. */
+  /** The snapshots of a session, newest first. One is made after each turn, a moment after its `done`. */
   async listSnapshots(id: string, options: { limit?: number } = {}): Promise<Snapshot[]> {
     const ask = { method: "GET", path: sessionPath(id, "/snapshots"), query: options } as const;
     return (await this.http.json<Answer<"listSnapshots">>(ask)).snapshots;
