@@ -6,12 +6,12 @@
  * message whose stream is cut before anything logged came is sent again with the same idempotency key, which joins its
  * run instead of starting another.
  */
-import { STREAM_RETRY, type RetryOptions, pause, sleep, unlessAborted } from "./backoff.js";
+import { REQUEST_RETRY, STREAM_RETRY, type RetryOptions, pause, sleep, unlessAborted } from "./backoff.js";
 import { AshApiError, AshConnectionError, AshStreamError } from "./errors.js";
 import { type AshDoneEvent, type AshStreamEvent, type Place, eventOf, isSeen, placeOf } from "./events.js";
 import { type Ask, type Transport, part, waitAfter } from "./http.js";
 import { SseParser } from "./sse.js";
-import type { Answer } from "./types.js";
+import type { Answer, Sent } from "./types.js";
 
 /** A connection was lost, and is tried again. */
 export interface ReconnectNotice {
@@ -57,6 +57,8 @@ export class Follower {
   #greeted = false;
   #queuedAt: number | undefined;
   #connection = new AbortController();
+  /** The message was taken: there is a run. */
+  #accepted = false;
   /** A message was sent; settled when it is known what became of it. Never rejects. */
   #first: Promise<unknown> | undefined;
 
@@ -108,13 +110,19 @@ export class Follower {
   }
 
   /**
-   * The run of a message whose caller has given up, if there is one or may be: a request that was sent and not
-   * answered yet is waited for.
+   * The run of a message whose caller has given up, if there is one. A request that was sent and not answered yet is
+   * waited for. Whether one that broke was taken is not asked: to ask would be to send it.
    */
   async runAfterAbort(): Promise<string | undefined> {
     const enough = new AbortController();
     await Promise.race([this.#first, sleep(LAST_WAIT_MS, enough.signal).catch(() => undefined)]);
     enough.abort();
+    if (this.runId === undefined && this.#accepted && this.#source.kind === "message") {
+      const { session, body: json, key } = this.#source;
+      const path = `/api/sessions/${part(session)}/messages`;
+      const ask = { method: "POST", path, json, key, headers: { prefer: "respond-async" }, timeoutMs: LAST_WAIT_MS } as const;
+      this.runId = (await this.#transport.json<Sent>(ask)).runId;
+    }
     return this.runId;
   }
 
@@ -163,7 +171,11 @@ export class Follower {
       // Not ended by the signal: whether there is a run has to be known, so that it can be interrupted.
       const ask: Ask = { method: "POST", path: `/api/sessions/${part(session)}/messages`, json: source.body, headers };
       const sent = this.#send({ ...ask, timeoutMs: HEAD_TIMEOUT_MS }, source.key);
-      this.#first = sent.then((response) => this.#greet(response)).catch(() => undefined);
+      this.#first = sent.then((response) => {
+        this.#accepted = true;
+        // Nobody will read it.
+        if (signal.aborted) return response.body?.cancel();
+      }).catch(() => undefined);
       return unlessAborted(sent, signal);
     }
     const until = source.kind === "message" ? "idle" : source.until;
@@ -176,22 +188,6 @@ export class Follower {
     const { response, arrived } = await this.#transport.once(ask, key);
     arrived();
     return response;
-  }
-
-  /** Reads which run it is from a stream that nobody else will read, because its caller has given up. */
-  async #greet(response: Response): Promise<void> {
-    if (!this.#connection.signal.aborted || response.body === null) return;
-    const reader = response.body.getReader();
-    const parser = new SseParser(this.#transport.options.maxFrameBytes);
-    try {
-      while (this.runId === undefined) {
-        const { done, value } = await reader.read();
-        if (done) return;
-        for (const frame of parser.push(value)) this.#isNew(eventOf(frame));
-      }
-    } finally {
-      await reader.cancel().catch(() => undefined);
-    }
   }
 
   /** Some bytes; nothing at the end. A connection that is silent for too long is broken. */
@@ -282,7 +278,8 @@ export class Follower {
 
   async #rest(error: unknown): Promise<void> {
     this.#failures += 1;
-    const { attempts } = this.#retry;
+    // Before the first answer it is a request like any other.
+    const { attempts } = this.#reached ? this.#retry : { ...REQUEST_RETRY, ...this.#transport.options.retry };
     if (this.#failures >= attempts) {
       if (error !== undefined && !this.#reached) throw error;
       const message = `the stream broke ${attempts} times in a row and nothing new came`;

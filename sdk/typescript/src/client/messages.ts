@@ -121,16 +121,17 @@ async function* interruptible(
 
 /** Ends the run of a message, unless it is over, or another run goes on: that one is somebody else's. */
 async function interruptRun(transport: Transport, session: string, follower: Follower): Promise<void> {
-  const runId = await follower.runAfterAbort();
-  if (runId === undefined) return;
+  let runId: string | undefined;
   try {
+    runId = await follower.runAfterAbort();
+    if (runId === undefined) return;
     const path = sessionPath(session, `/runs/${runId}`);
     const { run } = await transport.json<Answer<"getRun">>({ method: "GET", path });
     if (run.status === "running") await transport.json({ method: "POST", path: sessionPath(session, "/interrupt"), repeat: "always" });
   } catch (cause) {
     // It came to its end in between.
     if (cause instanceof AshApiError && cause.code === "no_such_run") return;
-    const message = `the run ${runId} could not be interrupted and may go on`;
+    const message = `the run ${runId ?? "of the message"} could not be interrupted and may go on`;
     throw new AshStreamError("not_interrupted", message, { lastEventId: follower.lastEventId, cause });
   }
 }

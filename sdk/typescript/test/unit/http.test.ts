@@ -1,37 +1,10 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { type IncomingMessage, type ServerResponse, createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import * as ash from "ash-sdk";
 import { pause } from "#dist/backoff.js";
 import { retryAfter } from "#dist/errors.js";
 import { isSeen, placeOf } from "#dist/events.js";
-
-type Handler = (request: IncomingMessage, response: ServerResponse, count: number) => void;
-
-/** A server that says what it is told to say. */
-async function saying(handler: Handler, test: (client: ash.AshClient, asked: IncomingMessage[]) => Promise<void>): Promise<void> {
-  const asked: IncomingMessage[] = [];
-  const server = createServer((request, response) => {
-    asked.push(request);
-    request.resume().on("end", () => handler(request, response, asked.length));
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const serverUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-  const retry = { firstPauseMs: 1, longestPauseMs: 5 };
-  try {
-    await test(new ash.AshClient({ serverUrl, apiKey: "k", retry, streamRetry: { ...retry, attempts: 4 }, heartbeatTimeoutMs: 200 }), asked);
-  } finally {
-    server.closeAllConnections();
-    server.close();
-  }
-}
-const answer = (response: ServerResponse, status: number, body: unknown, headers: Record<string, string> = {}): void => {
-  response.writeHead(status, { "content-type": "application/json", ...headers }).end(typeof body === "string" ? body : JSON.stringify(body));
-};
-const problem = (code: string, statusCode: number, retryable = false) => ({ error: "A sentence", statusCode, code, retryable, requestId: "r-1" });
+import { answer, problem, saying } from "../harness/fake.js";
 
 test("every status has its class, with the code", async () => {
   const classes: [number, new (problem: ash.ApiProblem) => ash.AshApiError][] = [
