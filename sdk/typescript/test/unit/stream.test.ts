@@ -103,3 +103,31 @@ test("a server that has no room at first is asked again, but not for long", asyn
     assert.equal(asked.length, 5);
   });
 });
+
+test("heartbeats keep a connection that has nothing to say", async () => {
+  await saying(
+    (_, response) => {
+      start(response).write(START);
+      let beats = 0;
+      const timer = setInterval(() => {
+        beats += 1;
+        if (beats < 12) return void response.write(":        \n\n");
+        clearInterval(timer);
+        response.end(frame("done", { sessionId: "s", runId: "r" }, "1-1"));
+      }, 50);
+    },
+    async (client, asked) => {
+      // It would be given up after 200 ms of silence, and this takes three times as long.
+      const events = await collect(client.sendMessageStream("s", "hi"));
+      assert.deepEqual(events.map(({ type }) => type), ["session_start", "done"]);
+      assert.equal(asked.length, 1);
+    },
+  );
+});
+
+test("a frame that is too large ends a stream, and is not asked for again", async () => {
+  await saying((_, response) => start(response).write(frame("text_delta", { delta: "x".repeat(5_000) })), async (client, asked) => {
+    await assert.rejects(collect(client.with({ maxFrameBytes: 1_000 }).sendMessageStream("s", "hi")), { code: "frame_too_large" });
+    assert.equal(asked.length, 1);
+  });
+});
