@@ -1,6 +1,6 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot bench-compare programs demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
+.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot bench-compare programs sdk test-sdk demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
@@ -113,6 +113,10 @@ define fuzz
 	  -artifact_prefix=target/fuzz/$(2)- target/fuzz/corpus/$(2)
 endef
 
-include sdk/python/targets.mk
+include sdk/python/targets.mk sdk/typescript/targets.mk
+
+sdk: sdk-python-schema sdk-typescript-schema ## Writes the types of the clients from the OpenAPI document
+
+test-sdk: test-sdk-python test-sdk-typescript compat ## The clients, ours and the original's, against a real server
 
 ci: check test ## Exactly what CI runs

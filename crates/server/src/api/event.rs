@@ -8,8 +8,8 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// Its id: the log's epoch and the sequence, as in event streams.
-    pub id: String,
+    /// Its id. The place in the log, for `after`, is `sequence`.
+    pub id: Uuid,
     /// Of which session.
     pub session_id: Uuid,
     /// Whose.
@@ -57,8 +57,8 @@ pub struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
-    /// Its id: the log's epoch and the sequence.
-    pub id: String,
+    /// Its id. The place in the log, for `after`, is `sequence`.
+    pub id: Uuid,
     /// Of which session.
     pub session_id: Uuid,
     /// Whose.

@@ -1,6 +1,7 @@
 //! Prompts and commands on the wire.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, Schema, Type};
@@ -204,9 +205,25 @@ pub struct ExecCommand {
     #[schema(min_length = 1, max_length = 100_000, pattern = r"^[^\u0000]+$")]
     pub command: String,
     /// After how many milliseconds it is killed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 300_000)]
     pub timeout: Option<u64>,
+}
+
+/// A whole number, also if it is written with a fraction of nothing: JSON does not tell `30000` from `30000.0`, and a client of the
+/// original sends the latter.
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is whole, not negative, and small enough to be exact"
+    )]
+    let number = |float: f64| float as u64;
+    let Some(given) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
+    let exact = given.as_u64();
+    let float = given.as_f64().filter(|float| float.fract() == 0.0 && (0.0..9e15).contains(float));
+    let whole = exact.or_else(|| float.map(number));
+    whole.map(Some).ok_or_else(|| D::Error::custom(format!("{given} is not a whole number from 0")))
 }
 
 /// What became of a command.

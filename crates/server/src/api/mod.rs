@@ -48,7 +48,7 @@ pub use permission::{Behavior, DecidePermission, Permission, PermissionDecided, 
 pub use problem::Problem;
 pub use run::{Run, RunBody, RunError, Runs, Usage};
 pub use session::{
-    Activity, CloudFailure, ConversationReceipt, CreateSession, McpServer, PauseSession,
+    Activity, CloudFailure, ConversationReceipt, CreateSession, InterruptSession, McpServer, PauseSession,
     PermissionMode, ResumeReceipt, ResumeSession, Resumed, Session, SessionBody, SessionError,
     SessionStatus, Sessions, UpdateConfig, WhenRunning,
 };

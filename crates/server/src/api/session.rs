@@ -360,6 +360,15 @@ pub struct PauseSession {
     pub if_running: WhenRunning,
 }
 
+/// What to interrupt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InterruptSession {
+    /// Which run, if not the one that goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<Uuid>,
+}
+
 /// How to bring a session back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

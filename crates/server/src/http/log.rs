@@ -13,7 +13,7 @@ use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{PathId, Query, Room, range, sequence};
-use super::messages::uuid_of;
+use super::messages::{entry_id, uuid_of};
 use super::openapi::{Always, Invalid, Missing};
 use super::view;
 use crate::api;
@@ -68,7 +68,7 @@ pub(super) async fn events(
             if wanted && events.len() < limit && room.is_left() {
                 room.take(data.len());
                 events.push(api::Event {
-                    id: Cursor { epoch, seq: logged.seq }.to_string(),
+                    id: entry_id(id, Cursor { epoch, seq: logged.seq }),
                     session_id: uuid_of(id),
                     tenant_id: caller.tenant.to_string(),
                     kind: kind.into_owned(),

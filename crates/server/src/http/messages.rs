@@ -262,7 +262,7 @@ pub(super) async fn list(
             let content = view::message_content(id, &logged.entry);
             room.take(content.len());
             messages.push(api::Message {
-                id: Cursor { epoch, seq: logged.seq }.to_string(),
+                id: entry_id(id, Cursor { epoch, seq: logged.seq }),
                 session_id: uuid_of(id),
                 tenant_id: caller.tenant.to_string(),
                 role: logged.entry.role().map_or("system", |role| role.as_str()).to_owned(),
@@ -273,6 +273,18 @@ pub(super) async fn list(
         }
     }
     Ok(JsonAnswer(api::Messages { messages, has_more: !room.is_left() }))
+}
+
+/// The id of an entry in lists. Existing clients want ids to be UUIDs; this one is always the same for the same place in a log.
+pub(super) fn entry_id(session: SessionId, place: Cursor) -> uuid::Uuid {
+    derived_id(&format!("{session} {place}"))
+}
+
+/// An id that follows from what a thing is called inside.
+pub(super) fn derived_id(name: &str) -> uuid::Uuid {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&blake3::hash(name.as_bytes()).as_bytes()[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
 /// An id of ours as the wire has it.

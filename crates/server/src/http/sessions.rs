@@ -352,20 +352,24 @@ pub(super) async fn stop(
     shown(&app, &app.session(&caller, id).await?).await
 }
 
-/// Interrupt the run that goes on
+/// Interrupt a run
 ///
-/// Answers when it is over.
+/// The one that goes on, or the one that is named, also if it still waits. Answers when it is over.
 #[utoipa::path(
     post, path = "/api/sessions/{id}/interrupt", tag = "sessions", operation_id = "interruptSession",
     params(("id" = uuid::Uuid, Path, description = "The session")),
-    responses((status = 200, description = "The run, cancelled", body = api::RunBody), Always, Invalid, Missing),
+    request_body = Option<api::InterruptSession>,
+    responses((status = 200, description = "The run, cancelled", body = api::RunBody), Always, Invalid, Missing, TooLarge),
 )]
 pub(super) async fn interrupt(
     State(app): State<App>,
     caller: Caller,
     PathId(id): PathId<SessionId>,
+    MaybeJson(body): MaybeJson<api::InterruptSession>,
 ) -> Result<JsonAnswer<api::RunBody>, ApiError> {
-    let run = app.engine().interrupt(&caller.tenant, id, None).await?;
+    let run = body.run_id.map(|run| run.to_string().parse()).transpose();
+    let run = run.map_err(|_| ApiError::not_found("Run not found"))?;
+    let run = app.engine().interrupt(&caller.tenant, id, run).await?;
     Ok(JsonAnswer(api::RunBody { run: super::runs::run_view(&run) }))
 }
 

@@ -89,3 +89,19 @@ async fn a_sandbox_has_the_tmp_and_the_open_files_that_its_agent_asks_for() {
     assert!(ran["stderr"].as_str().unwrap().contains("No space left on device"), "{ran}");
     served.end().await;
 }
+
+#[tokio::test]
+async fn a_time_is_a_whole_number_however_it_is_written() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let path = format!("/api/sessions/{}/exec", served.session().await);
+    for timeout in [json!(20_000), json!(20_000.0), json!(2e4)] {
+        let done = client.post(&path, &json!({ "command": "echo hi", "timeout": timeout })).await;
+        assert_eq!(done.ok()["stdout"], "hi\n");
+    }
+    for timeout in [json!(1.5), json!(-1.0), json!(0.0), json!("20000"), json!(1e300)] {
+        let done = client.post(&path, &json!({ "command": "echo hi", "timeout": timeout })).await;
+        assert_eq!(done.refused(400), "invalid_request", "{timeout}");
+    }
+    served.end().await;
+}
