@@ -298,15 +298,16 @@ async fn apply(
     change: &VersionChange,
 ) -> Result<LabelledVersion, ApiError> {
     let changed = app.store().change_version(&caller.tenant, name, number, change, app.now());
-    changed.await.map_err(|error| match error {
-        StoreError::InUse(_) => {
+    match changed.await {
+        Ok(changed) => Ok(changed),
+        Err(StoreError::InUse(_)) => {
             let message = format!("Version {number} is active: activate another one first");
-            ApiError::new(StatusCode::CONFLICT, Code::VERSION_ACTIVE, message)
+            Err(ApiError::new(StatusCode::CONFLICT, Code::VERSION_ACTIVE, message))
         }
         // It was there a moment ago.
-        StoreError::NotFound("agent version") => ApiError::not_found("Version not found"),
-        other => other.into(),
-    })
+        Err(StoreError::NotFound("agent version")) => Err(ApiError::not_found("Version not found")),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn view(app: &App, version: &LabelledVersion) -> Result<api::AgentVersion, ApiError> {
