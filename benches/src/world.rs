@@ -95,6 +95,7 @@ pub(crate) async fn deploy(store: &dyn Store) -> AgentId {
         at: now,
         receipt: None,
         settings: None,
+        label: ash_store::NewLabel::default(),
     };
     store.deploy_agent(&agent).await.expect("an agent can be deployed").id
 }

@@ -57,6 +57,9 @@ pub enum EngineError {
     /// There is too little room on the disk for another session, and nothing to remove.
     #[error("there is too little room on the disk for another session")]
     DiskPressure,
+    /// It cannot go as long as it is used.
+    #[error("this {0} is in use")]
+    InUse(&'static str),
     /// Too much is waiting for this session.
     #[error("too many requests are waiting for this session")]
     Overloaded,
@@ -92,6 +95,7 @@ impl EngineError {
             | Self::NoCloud
             | Self::Bundle(_)
             | Self::Exists(_)
+            | Self::InUse(_)
             | Self::KeyReused
             | Self::TooLarge { .. }
             | Self::Damaged(_) => false,
@@ -114,6 +118,7 @@ impl From<StoreError> for EngineError {
         match error {
             StoreError::NotFound(what) => Self::NotFound(what),
             StoreError::Exists(what) => Self::Exists(what),
+            StoreError::InUse(what) => Self::InUse(what),
             // Somebody else owns the session now; asking again reaches them.
             StoreError::Fenced { .. }
             | StoreError::Superseded(_)

@@ -12,8 +12,8 @@ use ash_core::json::Json;
 use ash_core::session::{Origin, Session};
 use ash_core::snapshot::Snapshot;
 use ash_store::{
-    Agent, ImportedSession, NewAgentVersion, NewSession, Places, SessionRecord, Settings,
-    StoreError, StoredSession, StoredSnapshot,
+    Agent, ImportedSession, NewAgentVersion, NewLabel, NewSession, Places, SessionRecord,
+    Settings, StoreError, StoredSession, StoredSnapshot,
 };
 
 use crate::agent::{Definition, Library};
@@ -186,7 +186,7 @@ async fn agent_of(
             Err(error) => return Err(error.into()),
         };
         let is_same = |agent: &&Agent| digest_of(agent).is_some_and(|of| of == *digest);
-        if let Some(same) = versions.iter().find(is_same) {
+        if let Some(same) = versions.iter().map(|version| &version.agent).find(is_same) {
             restored(supply, &fetched.agent, same).await?;
             return Ok(same.clone());
         }
@@ -210,6 +210,7 @@ async fn agent_of(
         at: shared.now(),
         receipt: None,
         settings: Some(fetched.agent.settings.clone()),
+        label: NewLabel::default(),
     };
     Ok(shared.store.deploy_agent(&version).await?)
 }

@@ -201,9 +201,18 @@ impl Descriptions {
     }
 }
 
-/// How many sandboxes are kept ready for an agent.
-fn prewarm_of(definition: &Definition) -> u32 {
-    definition.manifest.prewarm.unwrap_or(DEFAULT_PREWARM)
+/// The free setting that says how many sandboxes are kept ready.
+pub(crate) const PREWARM_COUNT: &str = "preWarmCount";
+
+/// How many sandboxes can be kept ready for an agent.
+pub(crate) const MAX_PREWARM: u64 = 100;
+
+/// How many sandboxes are kept ready for an agent: as it is set, then as its version says.
+fn prewarm_of(agent: &Agent, definition: &Definition) -> u32 {
+    let stored: Result<Stored, _> = serde_json::from_str(agent.settings.get());
+    let set = stored.ok().and_then(|stored| stored.config.get(PREWARM_COUNT)?.as_u64());
+    let set = set.and_then(|count| u32::try_from(count.min(MAX_PREWARM)).ok());
+    set.or(definition.manifest.prewarm).unwrap_or(DEFAULT_PREWARM)
 }
 
 #[async_trait]
@@ -244,7 +253,7 @@ impl Describe for Descriptions {
             env,
             limits: Limits::default(),
             resources: self.resources(&definition),
-            prewarm: prewarm_of(&definition),
+            prewarm: prewarm_of(&agent, &definition),
             seed: Some(directory),
             system_prompt: options.system_prompt,
             mcp_servers,
@@ -269,10 +278,11 @@ impl Describe for Descriptions {
         for tenant in self.store.tenants().await.map_err(|error| unreadable(&error))? {
             let agents = self.store.agents(&tenant.id).await.map_err(|error| unreadable(&error))?;
             // One that cannot be read cannot be run either.
-            for definition in agents.iter().filter_map(|agent| definition_of(agent).ok()) {
+            for agent in &agents {
+                let Ok(definition) = definition_of(agent) else { continue };
                 if self.choice.problem(self.choice.of_new(&definition)).is_none() {
                     let limits = self.resources(&definition).limits;
-                    wanted.push((limits, prewarm_of(&definition)));
+                    wanted.push((limits, prewarm_of(agent, &definition)));
                 }
             }
         }

@@ -177,6 +177,10 @@ impl Server {
             sealer,
             library,
             environment_key,
+            internal_secret: config
+                .internal_secret
+                .as_ref()
+                .map(|secret| ApiSecret::from_text(secret.expose())),
             rate_limit: config.rate_limit.map(std::num::NonZeroU32::get),
             origins: Origins {
                 allowed: config.allowed_origins.clone(),

@@ -117,8 +117,8 @@ struct Shown {
     mcp_servers: Option<BTreeMap<String, McpServer>>,
 }
 
-/// The tools that a session's agent may use, and what it asks about. They change from one run to the next, so each
-/// prompt carries them.
+/// The tools that a session's agent may use, what it asks about, and the agents it has of its own. They change from one
+/// run to the next, so each prompt carries them.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Tools {
@@ -127,6 +127,9 @@ pub(crate) struct Tools {
     pub(crate) permission_timeout_ms: Option<u64>,
     pub(crate) allowed_tools: Option<Vec<String>>,
     pub(crate) disallowed_tools: Option<Vec<String>>,
+    pub(crate) betas: Option<Vec<String>>,
+    pub(crate) subagents: Option<BTreeMap<String, Value>>,
+    pub(crate) initial_agent: Option<String>,
 }
 
 impl Tools {

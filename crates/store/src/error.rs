@@ -14,6 +14,9 @@ pub enum StoreError {
     /// There already is one.
     #[error("this {0} already exists")]
     Exists(&'static str),
+    /// It cannot go as long as it is used.
+    #[error("this {0} is in use")]
+    InUse(&'static str),
     /// Somebody else has claimed the session since: this owner must let go of it.
     #[error("session {session} was claimed by another owner after fence {held}")]
     Fenced {
@@ -72,6 +75,7 @@ impl StoreError {
             Self::Full(_) | Self::Unavailable(_) => true,
             Self::NotFound(_)
             | Self::Exists(_)
+            | Self::InUse(_)
             | Self::Fenced { .. }
             | Self::Superseded(_)
             | Self::Conflict { .. }

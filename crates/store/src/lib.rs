@@ -24,6 +24,7 @@ mod model;
 mod place;
 mod spend;
 pub mod sqlite;
+mod version;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub use model::{
     StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
 };
 pub use spend::Spend;
+pub use version::{LabelledVersion, NewLabel, VersionChange, VersionLabel};
 
 /// The result of every operation.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -106,20 +108,34 @@ pub trait Store: Send + Sync + 'static {
 
     // --- Agents -----------------------------------------------------------------------------
 
-    /// Adds the next version of an agent, or the first of a new one. Versions never change. The
-    /// answer of its receipt is replaced by `{"version":n}`: the number is known only here.
+    /// Adds the next version of an agent, or the first of a new one, and returns it. What a version consists of never
+    /// changes. The answer of its receipt is replaced by `{"version":n}`: the number is known only here.
     async fn deploy_agent(&self, version: &NewAgentVersion) -> Result<Agent>;
-    /// The latest version of a tenant's agent.
+    /// The active version of a tenant's agent: the one that new sessions get.
     async fn agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Agent>;
-    /// One version of a tenant's agent.
+    /// What a version of a tenant's agent consists of, for ever: also if it is retired.
     async fn agent_version(
         &self,
         tenant: &TenantId,
         name: &AgentName,
         version: AgentVersion,
     ) -> Result<Agent>;
-    /// Every version of a tenant's agent, newest first.
-    async fn agent_versions(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<Agent>>;
+    /// Every version of a tenant's agent that is not retired, newest first.
+    async fn agent_versions(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+    ) -> Result<Vec<LabelledVersion>>;
+    /// Changes a version of a tenant's agent, by the number that people know it by. Returns it as it is then, or as it
+    /// was if it is gone.
+    async fn change_version(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+        number: AgentVersion,
+        change: &VersionChange,
+        at: Timestamp,
+    ) -> Result<LabelledVersion>;
     /// Replaces what an agent is set to. It holds for all its versions, and for those to come.
     async fn configure_agent(
         &self,
@@ -128,10 +144,10 @@ pub trait Store: Send + Sync + 'static {
         settings: &Json,
         at: Timestamp,
     ) -> Result<Agent>;
-    /// The latest version of each of a tenant's agents, by name.
+    /// The active version of each of a tenant's agents, by name.
     async fn agents(&self, tenant: &TenantId) -> Result<Vec<Agent>>;
-    /// What agents of all tenants consist of: every version that can be used, and of deleted agents those that a
-    /// session was made with.
+    /// What agents of all tenants consist of: every version that can be used, and of those that are retired or whose
+    /// agent is deleted the ones that a session was made with.
     async fn used_definitions(&self) -> Result<Vec<Json>>;
     /// Deletes an agent and hides its sessions from every list and look-up. Returns those that
     /// have not ended: the caller ends them, or whoever finds them abandoned.

@@ -16,6 +16,7 @@ use ash_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use crate::place::{CloudHead, CloudUse, Place, Places, UsedCloud};
+use crate::version::NewLabel;
 use crate::{MAX_ENTRY_BYTES, StoreError};
 
 /// Whom rows belong to.
@@ -96,6 +97,8 @@ pub struct NewAgentVersion {
     pub receipt: Option<Receipt>,
     /// Replaces the agent's settings, if given.
     pub settings: Option<Json>,
+    /// What people say about it, and whether new sessions get it.
+    pub label: NewLabel,
 }
 
 impl NewAgentVersion {

@@ -24,6 +24,12 @@ pub(super) struct Options {
     pub(super) allowed_tools: Option<Vec<String>>,
     pub(super) disallowed_tools: Option<Vec<String>>,
     pub(super) permission_mode: Option<String>,
+    /// Beta features of the model's API.
+    pub(super) betas: Option<Vec<String>>,
+    /// Agents that the agent can start, by name.
+    pub(super) subagents: Option<serde_json::Map<String, serde_json::Value>>,
+    /// The one of them that it begins as.
+    pub(super) initial_agent: Option<String>,
 }
 
 /// How much a model may think before it answers.
@@ -116,6 +122,13 @@ mod test {
         assert_eq!(prompt.options.max_turns, Some(3));
         assert_eq!(prompt.options.thinking.unwrap().budget_tokens, Some(2000));
         assert_eq!(prompt.options.permission_mode.as_deref(), Some("plan"));
+        let prompt = read(
+            r#"{"content":"hi","betas":["b"],"subagents":{"r":{"prompt":"p"}},"initialAgent":"r"}"#,
+        );
+        let options = prompt.unwrap().options;
+        assert_eq!(options.betas.as_deref(), Some(&["b".to_owned()][..]));
+        assert_eq!(options.subagents.unwrap()["r"]["prompt"], "p");
+        assert_eq!(options.initial_agent.as_deref(), Some("r"));
     }
 
     #[test]

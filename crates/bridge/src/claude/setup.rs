@@ -74,6 +74,9 @@ impl Setup {
         };
         flag("allowed-tools", list(&options.allowed_tools, &settings.allowed_tools));
         flag("disallowed-tools", list(&options.disallowed_tools, &settings.disallowed_tools));
+        for (name, value) in of_session(options) {
+            flag(name, value);
+        }
         flag("append-system-prompt", settings.system_prompt.clone());
         let servers = settings.mcp_servers.as_ref();
         flag("mcp-config", servers.map(|servers| format!(r#"{{"mcpServers":{}}}"#, servers.get())));
@@ -124,6 +127,17 @@ impl Setup {
     }
 }
 
+/// The agents that the agent has of its own, and beta features.
+fn of_session(options: &Options) -> [(&'static str, Option<String>); 3] {
+    let betas = options.betas.as_ref().filter(|betas| !betas.is_empty());
+    let subagents = options.subagents.as_ref().filter(|agents| !agents.is_empty());
+    [
+        ("betas", betas.map(|betas| betas.join(","))),
+        ("agents", subagents.and_then(|agents| serde_json::to_string(agents).ok())),
+        ("agent", options.initial_agent.clone().filter(|agent| !agent.is_empty())),
+    ]
+}
+
 /// Where the program keeps what is its own: in what is captured.
 pub(super) fn config_directory(home: &Path) -> PathBuf {
     home.join(".claude")
@@ -165,4 +179,25 @@ fn mode_of(mode: Option<&str>) -> String {
 #[expect(clippy::cast_precision_loss, reason = "nobody spends enough to lose a millionth")]
 fn usd(micro: u64) -> f64 {
     micro as f64 / 1_000_000.0
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_program_is_told_of_betas_and_agents_if_there_are_any() {
+        assert_eq!(of_session(&Options::default()).map(|(_, value)| value), [None, None, None]);
+        let none = r#"{"betas":[],"subagents":{},"initialAgent":""}"#;
+        let none: Options = serde_json::from_str(none).unwrap();
+        assert_eq!(of_session(&none).map(|(_, value)| value), [None, None, None]);
+        let some = r#"{"betas":["a","b"],"subagents":{"r":{"prompt":"p"}},"initialAgent":"r"}"#;
+        let some: Options = serde_json::from_str(some).unwrap();
+        let expected = [
+            ("betas", Some("a,b".to_owned())),
+            ("agents", Some(r#"{"r":{"prompt":"p"}}"#.to_owned())),
+            ("agent", Some("r".to_owned())),
+        ];
+        assert_eq!(of_session(&some), expected);
+    }
 }

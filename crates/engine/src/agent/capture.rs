@@ -1,5 +1,6 @@
 //! Walking a directory of this machine. Nobody has promised to leave it alone meanwhile.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
@@ -16,19 +17,33 @@ use super::staging::{Executable, Staging};
 /// What is left out wherever it is: history and what others have built.
 pub const LEFT_OUT: [&str; 2] = [".git", "node_modules"];
 
+/// What is not copied.
+#[derive(Clone, Copy)]
+pub(super) struct Without<'a> {
+    /// Whatever has one of these names.
+    pub(super) names: &'a [&'a str],
+    /// Files and links at these paths.
+    pub(super) paths: &'a BTreeSet<String>,
+}
+
 /// Copies a directory. A link in its own path is followed, none in what is beneath it.
-pub(super) fn capture(path: &Path, staging: &mut Staging) -> Result<(), DeployError> {
+pub(super) fn capture(
+    path: &Path,
+    staging: &mut Staging,
+    without: Without<'_>,
+) -> Result<(), DeployError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = open(path, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOTDIR => DeployError::NotADirectory { path: path.to_owned() },
         other => unreadable(path, other),
     })?;
-    Walk { top: path, staging }.directory(root, "")
+    Walk { top: path, staging, without }.directory(root, "")
 }
 
 struct Walk<'a> {
     top: &'a Path,
     staging: &'a mut Staging,
+    without: Without<'a>,
 }
 
 impl Walk<'_> {
@@ -47,7 +62,7 @@ impl Walk<'_> {
                 let path = if path.is_empty() { shown.into() } else { format!("{path}/{shown}") };
                 return Err(DeployError::BadPath { path, reason: "it is not UTF-8" });
             };
-            if LEFT_OUT.contains(&text) {
+            if self.without.names.contains(&text) {
                 continue;
             }
             let path = if path.is_empty() { text.to_owned() } else { format!("{path}/{text}") };
@@ -64,6 +79,7 @@ impl Walk<'_> {
         let unreadable = |error| unreadable(&place, error);
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(unreadable)?;
         match kind(stat.st_mode) {
+            Some(Kind::File | Kind::Link) if self.without.paths.contains(path) => Ok(()),
             Some(Kind::Directory) => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let inner = openat(directory, name, flags, Mode::empty()).map_err(unreadable)?;

@@ -1,5 +1,6 @@
 //! The directories of all agents, by the digest of what is in them.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +11,7 @@ use ash_core::time::Timestamp;
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Stat, flock, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::capture;
+use super::capture::{self, Without};
 use super::error::{DeployError, ReadError};
 use super::links::{self, Lead, Node};
 use super::outline::{MAX_BYTES, Outline};
@@ -61,7 +62,8 @@ impl Library {
     /// Captures a directory of this machine. `.git` and `node_modules` are left out.
     pub fn capture_path(&self, path: &Path) -> Result<Definition, DeployError> {
         let mut staging = Staging::begin(&self.path)?;
-        capture::capture(path, &mut staging)?;
+        let without = Without { names: &capture::LEFT_OUT, paths: &BTreeSet::new() };
+        capture::capture(path, &mut staging, without)?;
         let captured = staging.finish(&self.path)?;
         Ok(definition(captured, Source::Path(path.to_string_lossy().into_owned())))
     }
@@ -75,11 +77,24 @@ impl Library {
             outline.weigh(file.content.len())?;
         }
         let mut staging = Staging::begin(&self.path)?;
-        for SentFile { path, content, executable } in files {
-            let can_run = executable.unwrap_or_else(|| content.starts_with(b"#!"));
-            let executable = if can_run { Executable::Yes } else { Executable::No };
-            staging.add_file(&path, executable, &mut content.as_slice(), Path::new(&path))?;
-        }
+        add(&mut staging, files)?;
+        let captured = staging.finish(&self.path)?;
+        Ok(definition(captured, Source::Files))
+    }
+
+    /// Captures a directory once more that was captured before: with files put in place of those that were there, and
+    /// without others. What it was made from stays as it is.
+    pub fn capture_changed(
+        &self,
+        base: &Definition,
+        put: Vec<SentFile>,
+        removed: &[String],
+    ) -> Result<Definition, DeployError> {
+        let mut staging = Staging::begin(&self.path)?;
+        let paths = put.iter().map(|file| &file.path).chain(removed).cloned().collect();
+        let without = Without { names: &[], paths: &paths };
+        capture::capture(&self.directory(base), &mut staging, without).map_err(not_there)?;
+        add(&mut staging, put)?;
         let captured = staging.finish(&self.path)?;
         Ok(definition(captured, Source::Files))
     }
@@ -114,6 +129,33 @@ impl Library {
                 Err(ReadError::NotFound { path: owned() })
             }
         }
+    }
+}
+
+fn add(staging: &mut Staging, files: Vec<SentFile>) -> Result<(), DeployError> {
+    for SentFile { path, content, executable } in files {
+        let can_run = executable.unwrap_or_else(|| content.starts_with(b"#!"));
+        let executable = if can_run { Executable::Yes } else { Executable::No };
+        staging.add_file(&path, executable, &mut content.as_slice(), Path::new(&path))?;
+    }
+    Ok(())
+}
+
+/// What is in the library and cannot be read is nothing that a caller could have done better.
+fn not_there(error: DeployError) -> DeployError {
+    match error {
+        DeployError::Unreadable { source, .. } => DeployError::Unavailable(source),
+        DeployError::NotADirectory { .. } => {
+            DeployError::Unavailable(io::ErrorKind::NotADirectory.into())
+        }
+        DeployError::NoInstructions
+        | DeployError::BadPath { .. }
+        | DeployError::SpecialFile { .. }
+        | DeployError::BadLink { .. }
+        | DeployError::TooManyFiles { .. }
+        | DeployError::TooLarge { .. }
+        | DeployError::Manifest { .. }
+        | DeployError::Unavailable(_) => error,
     }
 }
 

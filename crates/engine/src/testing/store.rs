@@ -14,10 +14,10 @@ use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use ash_store::{
     Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
-    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
+    KeyHash, LabelledVersion, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
     Receipt, ReceiptKey, Resting, Result, RunRecord, SessionFilter, SessionRecord, Spend, Store,
     StoreError, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
-    UsedCloud,
+    UsedCloud, VersionChange,
 };
 use async_trait::async_trait;
 
@@ -137,7 +137,14 @@ through_the_line! {
     fn deploy_agent(version: &NewAgentVersion) -> Agent;
     fn agent(tenant: &TenantId, name: &AgentName) -> Agent;
     fn agent_version(tenant: &TenantId, name: &AgentName, version: AgentVersion) -> Agent;
-    fn agent_versions(tenant: &TenantId, name: &AgentName) -> Vec<Agent>;
+    fn agent_versions(tenant: &TenantId, name: &AgentName) -> Vec<LabelledVersion>;
+    fn change_version(
+        tenant: &TenantId,
+        name: &AgentName,
+        number: AgentVersion,
+        change: &VersionChange,
+        at: Timestamp
+    ) -> LabelledVersion;
     fn configure_agent(tenant: &TenantId, name: &AgentName, settings: &Json, at: Timestamp)
         -> Agent;
     fn agents(tenant: &TenantId) -> Vec<Agent>;

@@ -148,6 +148,7 @@ impl World {
             at: SystemClock.now(),
             receipt: None,
             settings: None,
+            label: ash_store::NewLabel::default(),
         };
         store.deploy_agent(&agent).await.unwrap();
         let engine = Engine::start(Options {

@@ -72,6 +72,7 @@ impl TestEngine {
             at: clock.now(),
             receipt: None,
             settings: None,
+            label: ash_store::NewLabel::default(),
         };
         store.deploy_agent(&agent).await.unwrap();
         let engine = engine(&store, &line, &host, &clock, &policy).await;

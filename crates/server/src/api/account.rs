@@ -1,5 +1,7 @@
 //! Keys, credentials and usage on the wire.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -141,8 +143,8 @@ pub struct Credentials {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageEvent {
-    /// Its id: the run's, and what is counted.
-    pub id: String,
+    /// Its id, always the same for what is counted of a run.
+    pub id: Uuid,
     /// Of which session.
     pub session_id: Uuid,
     /// Of which agent.
@@ -193,4 +195,69 @@ pub struct Stats {
 pub struct UsageStats {
     /// The figures.
     pub stats: Stats,
+}
+
+/// A tenant's account in figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Analytics {
+    /// Its agents.
+    pub agents: AnalyticsAgents,
+    /// Its sessions.
+    pub sessions: AnalyticsSessions,
+    /// What its runs consumed.
+    pub usage: Stats,
+    /// Always empty: this server makes no evaluations.
+    pub evals: AnalyticsEvals,
+}
+
+/// Agents in figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AnalyticsAgents {
+    /// How many there are.
+    pub total: u64,
+}
+
+/// Sessions in figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AnalyticsSessions {
+    /// How many there are.
+    pub total: u64,
+    /// How many stand so; a status that none has is left out.
+    pub by_status: BTreeMap<String, u64>,
+}
+
+/// Evaluations in figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AnalyticsEvals {
+    /// Always 0.
+    pub total_runs: u64,
+    /// Always empty.
+    pub by_status: BTreeMap<String, u64>,
+}
+
+/// A key to be made for a tenant by whoever runs the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NewTenantKey {
+    /// Whose it becomes. A tenant that is not there yet is made.
+    #[schema(min_length = 1, max_length = 255, pattern = "^[a-zA-Z0-9_-]+$")]
+    pub tenant_id: String,
+    /// What it is called; `platform-` and the tenant, if nobody says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255)]
+    pub label: Option<String>,
+}
+
+/// The machines that run sandboxes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Runners {
+    /// Other machines: always none.
+    pub runners: Vec<String>,
+    /// How many other machines there are.
+    pub count: u64,
+    /// Whether the server runs sandboxes itself: always.
+    pub has_local: bool,
 }

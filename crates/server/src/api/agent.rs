@@ -78,7 +78,7 @@ pub struct Agent {
     pub name: String,
     /// Whose it is.
     pub tenant_id: String,
-    /// Its latest version.
+    /// The version that new sessions get.
     pub version: u32,
     /// Where it was deployed from, or where its files are.
     pub path: String,
@@ -125,16 +125,33 @@ pub struct AgentDeleted {
     pub ok: bool,
 }
 
-/// One version of an agent: what was deployed, for ever.
+/// One version of an agent. Sessions keep what they were made with, whatever becomes of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentVersion {
+    /// Its id.
+    pub id: Uuid,
+    /// Whose it is.
+    pub tenant_id: String,
     /// Which version.
     pub version_number: u32,
+    /// What people call it: `v` and its number, if nobody says so.
+    pub name: String,
     /// The agent's name.
     pub agent_name: String,
     /// Whether new sessions get this one.
     pub is_active: bool,
+    /// What is new in it.
+    #[schema(required)]
+    pub release_notes: Option<String>,
+    /// The files that it knows things from, as somebody has listed them.
+    #[schema(required)]
+    pub knowledge_files: Option<Vec<String>>,
+    /// Always null: nobody is recorded.
+    #[schema(required)]
+    pub created_by: Option<String>,
+    /// What it consists of, by number: `agentVersion` of the sessions that are made with it now.
+    pub agent_version: u32,
     /// A digest of its files: the same files have the same.
     pub digest: String,
     /// Its instructions.
@@ -143,9 +160,97 @@ pub struct AgentVersion {
     pub files: u64,
     /// How many bytes they have.
     pub bytes: u64,
-    /// When it was deployed.
+    /// When it was added.
     #[schema(format = DateTime)]
     pub created_at: String,
+    /// When it was added, or last changed.
+    #[schema(format = DateTime)]
+    pub updated_at: String,
+}
+
+/// A version of an agent to be added. New sessions get it once it is activated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NewAgentVersion {
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255)]
+    pub name: Option<String>,
+    /// Its instructions: becomes `CLAUDE.md`. If they are not given, those of the version it is made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1_000_000)]
+    pub system_prompt: Option<String>,
+    /// What is new in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 10_000)]
+    pub release_notes: Option<String>,
+    /// The files that it knows things from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 1000)]
+    pub knowledge_files: Option<Vec<String>>,
+    /// The version it is made from, by number or by id; if none is named, the active one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone_from: Option<CloneFrom>,
+}
+
+/// A version, by its number or by its id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum CloneFrom {
+    /// Its number.
+    Number(u32),
+    /// Its id, or its number as a text.
+    Text(String),
+}
+
+/// What to change about a version. What is not named stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateAgentVersion {
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255)]
+    pub name: Option<String>,
+    /// Its instructions. Sessions keep those they were made with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1_000_000)]
+    pub system_prompt: Option<String>,
+    /// What is new in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 10_000)]
+    pub release_notes: Option<String>,
+    /// The files that it knows things from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 1000)]
+    pub knowledge_files: Option<Vec<String>>,
+}
+
+/// A version that new sessions get from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionActivated {
+    /// Always true.
+    pub activated: bool,
+    /// Which version.
+    pub version_number: u32,
+}
+
+/// A version that is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionDeleted {
+    /// Always true.
+    pub deleted: bool,
+    /// Which version.
+    pub version_number: u32,
+}
+
+/// The free settings of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AgentConfig {
+    /// The settings. `preWarmCount` is how many sandboxes wait for its sessions; the rest is for programs that run
+    /// agents.
+    pub config: BTreeMap<String, Value>,
 }
 
 /// One version.
@@ -170,6 +275,38 @@ pub struct AgentFileInfo {
     pub path: String,
     /// How many bytes it has.
     pub size: u64,
+    /// When it was captured.
+    #[schema(format = DateTime)]
+    pub modified_at: String,
+}
+
+/// Files to be put into an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WriteAgentFiles {
+    /// The files. One that is there is replaced.
+    #[serde(deserialize_with = "object::list")]
+    #[schema(min_items = 1, max_items = 10_000)]
+    pub files: Vec<AgentFile>,
+}
+
+/// Files that were put into an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentFilesWritten {
+    /// How many.
+    pub written: u64,
+    /// The version that has them, which is active now.
+    pub version: u32,
+}
+
+/// A file that is not in an agent any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentFileDeleted {
+    /// Where it was.
+    pub path: String,
+    /// Always true.
+    pub deleted: bool,
+    /// The version without it, which is active now.
+    pub version: u32,
 }
 
 /// The files of an agent.

@@ -8,8 +8,10 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// Its id. The place in the log, for `after`, is `sequence`.
+    /// Its id, always the same.
     pub id: Uuid,
+    /// Its place in event streams: the log's epoch and the sequence.
+    pub cursor: String,
     /// Of which session.
     pub session_id: Uuid,
     /// Whose.
@@ -57,8 +59,10 @@ pub struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
-    /// Its id. The place in the log, for `after`, is `sequence`.
+    /// Its id, always the same.
     pub id: Uuid,
+    /// Its place in event streams: the log's epoch and the sequence.
+    pub cursor: String,
     /// Of which session.
     pub session_id: Uuid,
     /// Whose.

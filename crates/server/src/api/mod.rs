@@ -21,12 +21,15 @@ mod session;
 mod snapshot;
 
 pub use account::{
-    ApiKey, ApiKeyMade, ApiKeys, Credential, CredentialBody, CredentialType, Credentials, Done,
-    NewApiKey, NewCredential, Stats, UsageEvent, UsageEvents, UsageStats,
+    Analytics, AnalyticsAgents, AnalyticsEvals, AnalyticsSessions, ApiKey, ApiKeyMade, ApiKeys,
+    Credential, CredentialBody, CredentialType, Credentials, Done, NewApiKey, NewCredential,
+    NewTenantKey, Runners, Stats, UsageEvent, UsageEvents, UsageStats,
 };
 pub use agent::{
-    Agent, AgentBody, AgentDeleted, AgentFile, AgentFileContent, AgentFileInfo, AgentFiles,
-    AgentVersion, AgentVersionBody, AgentVersions, Agents, DeployAgent, UpdateAgent,
+    Agent, AgentBody, AgentConfig, AgentDeleted, AgentFile, AgentFileContent, AgentFileDeleted,
+    AgentFileInfo, AgentFiles, AgentFilesWritten, AgentVersion, AgentVersionBody, AgentVersions,
+    Agents, CloneFrom, DeployAgent, NewAgentVersion, UpdateAgent, UpdateAgentVersion,
+    VersionActivated, VersionDeleted, WriteAgentFiles,
 };
 pub use ash_core::rfc3339::{from_rfc3339, rfc3339};
 pub use cloud::{CloudSession, CloudSessions};

@@ -65,8 +65,8 @@ settings! {
     api_key: Option<Key> = "ASH_API_KEY" default "", Now;
     /// What credentials are sealed with; without it a key is made at first start
     credential_key: Option<Secret> = "ASH_CREDENTIAL_KEY" default "", Now;
-    /// What runners and the coordinator know each other by
-    internal_secret: Option<Secret> = "ASH_INTERNAL_SECRET" default "", Later("several machines");
+    /// What opens the routes for whoever runs the server, `/api/internal/*`; without it nobody is let in there
+    internal_secret: Option<Secret> = "ASH_INTERNAL_SECRET" default "", Now;
     /// Origins of pages that may use the server from a browser, separated by commas
     allowed_origins: Vec<String> = "ALLOWED_ORIGINS" default "", Now;
     /// Requests per minute for each API key

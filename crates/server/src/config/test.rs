@@ -234,8 +234,9 @@ fn an_unknown_variable_is_warned_about_with_the_nearest_name() {
 
 #[test]
 fn a_setting_without_effect_says_so_when_it_is_set() {
-    let config = load(&[("ASH_INTERNAL_SECRET", "between us")]).unwrap();
-    let expected = "ASH_INTERNAL_SECRET has no effect yet: it waits for several machines";
+    let url = "http://127.0.0.1:4318";
+    let config = load(&[("OTEL_EXPORTER_OTLP_ENDPOINT", url)]).unwrap();
+    let expected = "OTEL_EXPORTER_OTLP_ENDPOINT has no effect yet: it waits for tracing";
     assert_eq!(config.warnings(), [expected]);
     for setting in SETTINGS {
         let says_so = setting.doc().contains("no effect yet");

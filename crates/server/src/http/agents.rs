@@ -1,36 +1,34 @@
 //! Agents: deployed from a directory, from files or from instructions alone; immutable from then on.
 
+use std::collections::BTreeMap;
+
 use ash_core::id::{AgentId, AgentName, TenantId};
 use ash_core::json::Json;
 use ash_core::number::AgentVersion;
-use ash_engine::agent::{DeployError, ReadError, SentFile};
-use ash_store::{Agent, NewAgentVersion, Receipt, StoreError};
+use ash_engine::Idempotency;
+use ash_engine::agent::{DeployError, SentFile};
+use ash_store::{Agent, NewAgentVersion, NewLabel, Receipt, StoreError};
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::app::App;
 use super::auth::Caller;
 use super::checks::check_env;
 use super::code::Code;
 use super::error::ApiError;
-use super::extract::{JsonBody, PathId, PathIds, length};
+use super::extract::{JsonBody, PathId, length, range};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
-use crate::agents::{AgentSettings, Definition, definition_of, prompt_of, view};
-use crate::api::{
-    self, AgentBody, AgentDeleted, AgentFileContent, AgentFileInfo, AgentFiles, AgentVersionBody,
-    AgentVersions, Agents, DeployAgent, UpdateAgent,
-};
+use crate::agents::{AgentSettings, Definition, MAX_PREWARM, PREWARM_COUNT, view};
+use crate::api::{self, AgentBody, AgentConfig, AgentDeleted, Agents, DeployAgent, UpdateAgent};
 
 /// The largest agent on the wire: its files in base64.
-const MAX_AGENT: usize = 96 * 1024 * 1024;
-
-/// The largest file whose content is shown.
-const MAX_SHOWN: u64 = 1024 * 1024;
+pub(super) const MAX_AGENT: usize = 96 * 1024 * 1024;
 
 /// Deploy an agent
 ///
@@ -53,10 +51,8 @@ pub(super) async fn deploy(
     })?;
     check_env(body.env.as_ref())?;
     let idempotency = key.of(&caller.tenant, digest);
-    if let Some(idempotency) = &idempotency
-        && let Some(earlier) = app.engine().receipt_of(idempotency).await?
-    {
-        return deployed_before(&app, &caller, &name, &earlier).await;
+    if let Some(agent) = earlier(&app, &caller, &name, idempotency.as_ref()).await? {
+        return Ok((StatusCode::CREATED, JsonAnswer(shown(&app, &agent)?)));
     }
     let _turn = app.change_settings().await;
     let settings = match body.env.clone() {
@@ -72,7 +68,29 @@ pub(super) async fn deploy(
         None => None,
     };
     let definition = capture(&app, &caller, body).await?;
-    let receipt = match &idempotency {
+    let addition = Addition { definition, settings, label: NewLabel::default() };
+    let agent = add(&app, &caller, &name, addition, idempotency.as_ref()).await?;
+    app.engine().prewarm();
+    Ok((StatusCode::CREATED, JsonAnswer(shown(&app, &agent)?)))
+}
+
+/// A version to be added.
+pub(super) struct Addition {
+    pub(super) definition: Definition,
+    /// Replaces what the agent is set to.
+    pub(super) settings: Option<Json>,
+    pub(super) label: NewLabel,
+}
+
+/// Adds a version, or finds the one that the same request has added meanwhile.
+pub(super) async fn add(
+    app: &App,
+    caller: &Caller,
+    name: &AgentName,
+    Addition { definition, settings, label }: Addition,
+    idempotency: Option<&Idempotency>,
+) -> Result<Agent, ApiError> {
+    let receipt = match idempotency {
         Some(idempotency) => Some(Receipt {
             key: idempotency.key.clone(),
             body_digest: idempotency.body_digest,
@@ -90,40 +108,64 @@ pub(super) async fn deploy(
         at: app.now(),
         receipt,
         settings,
+        label,
     };
-    let agent = match app.store().deploy_agent(&version).await {
-        Ok(agent) => agent,
+    match app.store().deploy_agent(&version).await {
+        Ok(agent) => Ok(agent),
         Err(StoreError::Exists("receipt")) => {
-            let idempotency = idempotency.as_ref().expect("there is a receipt only with a key");
-            let earlier = app.engine().receipt_of(idempotency).await?;
-            let earlier = earlier.ok_or_else(|| ApiError::internal("a receipt came and went"))?;
-            return deployed_before(&app, &caller, &name, &earlier).await;
+            let earlier = earlier(app, caller, name, idempotency).await?;
+            earlier.ok_or_else(|| ApiError::internal("a receipt came and went"))
         }
-        Err(error) => return Err(error.into()),
-    };
-    app.engine().prewarm();
-    Ok((StatusCode::CREATED, JsonAnswer(shown(&app, &agent)?)))
+        Err(error) => Err(error.into()),
+    }
 }
 
-/// The answer to a request that was carried out before.
-async fn deployed_before(
+/// The version that an earlier request with the same key has added.
+pub(super) async fn earlier(
     app: &App,
     caller: &Caller,
     name: &AgentName,
-    earlier: &Json,
-) -> Result<(StatusCode, JsonAnswer<AgentBody>), ApiError> {
+    idempotency: Option<&Idempotency>,
+) -> Result<Option<Agent>, ApiError> {
     #[derive(Deserialize)]
     struct Earlier {
         agent: AgentId,
         version: AgentVersion,
     }
+    let Some(idempotency) = idempotency else { return Ok(None) };
+    let Some(earlier) = app.engine().receipt_of(idempotency).await? else { return Ok(None) };
     let earlier = serde_json::from_str(earlier.get()).map_err(ApiError::internal)?;
     let Earlier { agent: id, version } = earlier;
     let agent = app.store().agent_version(&caller.tenant, name, version).await?;
     if agent.id != id {
         return Err(ApiError::not_found("The agent that was deployed then was deleted"));
     }
-    Ok((StatusCode::CREATED, JsonAnswer(shown(app, &agent)?)))
+    Ok(Some(agent))
+}
+
+/// Files as they were sent, out of their base64.
+pub(super) fn decoded(files: Vec<api::AgentFile>) -> Result<Vec<SentFile>, ApiError> {
+    let decode = |api::AgentFile { path, content, executable }| {
+        let content = BASE64_STANDARD.decode(content.trim()).map_err(|error| {
+            let path: String = path.chars().take(200).collect();
+            ApiError::invalid(format!("The content of {path:?} is not base64: {error}"))
+        })?;
+        Ok(SentFile { path, content, executable })
+    };
+    files.into_iter().map(decode).collect()
+}
+
+/// Captures a version once more, with some files changed.
+pub(super) async fn changed(
+    app: &App,
+    base: Definition,
+    put: Vec<SentFile>,
+    removed: Vec<String>,
+) -> Result<Definition, ApiError> {
+    let library = app.library().clone();
+    let capture = move || library.capture_changed(&base, put, &removed);
+    let captured = tokio::task::spawn_blocking(capture).await;
+    captured.map_err(ApiError::internal)?.map_err(not_deployed)
 }
 
 /// Puts an agent's files into the library.
@@ -147,14 +189,7 @@ async fn capture(app: &App, caller: &Caller, body: DeployAgent) -> Result<Defini
             return Err(ApiError::invalid("path, files or systemPrompt is missing"));
         }
         (None, files, prompt) => {
-            let mut contents = Vec::new();
-            for api::AgentFile { path, content, executable } in files.unwrap_or_default() {
-                let content = BASE64_STANDARD.decode(content.trim()).map_err(|error| {
-                    let path: String = path.chars().take(200).collect();
-                    ApiError::invalid(format!("The content of {path:?} is not base64: {error}"))
-                })?;
-                contents.push(SentFile { path, content, executable });
-            }
+            let mut contents = decoded(files.unwrap_or_default())?;
             if let Some(prompt) = prompt {
                 contents.retain(|file: &SentFile| file.path != "CLAUDE.md");
                 contents.push(("CLAUDE.md".to_owned(), prompt.into_bytes()).into());
@@ -227,16 +262,7 @@ pub(super) async fn update(
     PathId(name): PathId<AgentName>,
     JsonBody { value: body, .. }: JsonBody<UpdateAgent>,
 ) -> Result<JsonAnswer<AgentBody>, ApiError> {
-    check_env(body.env.as_ref())?;
-    let _turn = app.change_settings().await;
-    let agent = app.store().agent(&caller.tenant, &name).await?;
-    let mut settings = settings_of(&app, &agent)?;
-    if let Some(env) = body.env {
-        settings.env = env;
-    }
-    settings.config.extend(body.config.unwrap_or_default());
-    let sealed = settings.seal(app.sealer()).map_err(ApiError::internal)?;
-    let agent = app.store().configure_agent(&caller.tenant, &name, &sealed, app.now()).await?;
+    let (agent, _) = set(&app, &caller, &name, body.env, body.config).await?;
     Ok(JsonAnswer(shown(&app, &agent)?))
 }
 
@@ -257,111 +283,78 @@ pub(super) async fn delete(
     Ok(JsonAnswer(AgentDeleted { ok: true }))
 }
 
-/// List the versions of an agent, newest first
+/// Read the free settings of an agent
 #[utoipa::path(
-    get, path = "/api/agents/{name}/versions", tag = "agents", operation_id = "listAgentVersions",
+    get, path = "/api/agents/{name}/config", tag = "agents", operation_id = "getAgentConfig",
     params(("name" = String, Path, description = "The agent", min_length = 1, max_length = 255, pattern = "^[a-zA-Z0-9_-]+$")),
-    responses((status = 200, description = "The versions", body = AgentVersions), Always, Invalid, Missing),
+    responses((status = 200, description = "The settings", body = AgentConfig), Always, Invalid, Missing),
 )]
-pub(super) async fn versions(
+pub(super) async fn config(
     State(app): State<App>,
     caller: Caller,
     PathId(name): PathId<AgentName>,
-) -> Result<JsonAnswer<AgentVersions>, ApiError> {
-    let versions = app.store().agent_versions(&caller.tenant, &name).await?;
-    let latest = versions.first().map(|agent| agent.version);
-    let shown = versions.iter().map(|agent| version_view(&app, agent, latest));
-    Ok(JsonAnswer(AgentVersions { versions: shown.collect::<Result<_, _>>()? }))
+) -> Result<JsonAnswer<AgentConfig>, ApiError> {
+    let agent = app.store().agent(&caller.tenant, &name).await?;
+    Ok(JsonAnswer(AgentConfig { config: settings_of(&app, &agent)?.config }))
 }
 
-/// The number of a version, as a path has it.
-pub(super) struct Number(u32);
-
-impl std::str::FromStr for Number {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text
-            .parse()
-            .ok()
-            .filter(|number| digits && (1..=i32::MAX.cast_unsigned()).contains(number));
-        number.map(Self).ok_or("a version that is not a number from 1")
-    }
-}
-
-/// Look at a version of an agent
+/// Change the free settings of an agent
+///
+/// Those that are named are replaced, the others stay. The body is the settings, or an object with nothing but them as
+/// `config`. `preWarmCount` goes before `prewarm` of `ash.toml`.
 #[utoipa::path(
-    get, path = "/api/agents/{name}/versions/{version}", tag = "agents", operation_id = "getAgentVersion",
-    params(
-        ("name" = String, Path, description = "The agent", min_length = 1, max_length = 255, pattern = "^[a-zA-Z0-9_-]+$"),
-        ("version" = u32, Path, description = "The version", minimum = 1, maximum = 2_147_483_647),
-    ),
-    responses((status = 200, description = "The version", body = AgentVersionBody), Always, Invalid, Missing),
-)]
-pub(super) async fn version(
-    State(app): State<App>,
-    caller: Caller,
-    PathIds(name, Number(number)): PathIds<AgentName, Number>,
-) -> Result<JsonAnswer<AgentVersionBody>, ApiError> {
-    let version = AgentVersion::new(number);
-    let agent = app.store().agent_version(&caller.tenant, &name, version).await?;
-    let latest = app.store().agent(&caller.tenant, &name).await?.version;
-    let version = version_view(&app, &agent, Some(latest))?;
-    Ok(JsonAnswer(AgentVersionBody { version }))
-}
-
-/// List the files of an agent
-#[utoipa::path(
-    get, path = "/api/agents/{name}/files", tag = "agents", operation_id = "listAgentFiles",
+    patch, path = "/api/agents/{name}/config", tag = "agents", operation_id = "updateAgentConfig",
     params(("name" = String, Path, description = "The agent", min_length = 1, max_length = 255, pattern = "^[a-zA-Z0-9_-]+$")),
-    responses((status = 200, description = "The files of its latest version", body = AgentFiles), Always, Invalid, Missing),
+    request_body = BTreeMap<String, serde_json::Value>,
+    responses((status = 200, description = "All settings", body = AgentConfig), Always, Invalid, Missing, TooLarge),
 )]
-pub(super) async fn files(
+pub(super) async fn configure(
     State(app): State<App>,
     caller: Caller,
     PathId(name): PathId<AgentName>,
-) -> Result<JsonAnswer<AgentFiles>, ApiError> {
-    let agent = app.store().agent(&caller.tenant, &name).await?;
-    let definition = definition_of(&agent).map_err(ApiError::internal)?;
-    let library = app.library().clone();
-    let listed = tokio::task::spawn_blocking(move || library.list(&definition)).await;
-    let listed = listed.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
-    let files = listed.into_iter().map(|file| AgentFileInfo { path: file.path, size: file.size });
-    Ok(JsonAnswer(AgentFiles { files: files.collect() }))
+    JsonBody { value: mut body, .. }: JsonBody<BTreeMap<String, Value>>,
+) -> Result<JsonAnswer<AgentConfig>, ApiError> {
+    if body.len() == 1
+        && let Some(Value::Object(inner)) = body.get("config")
+    {
+        body = inner.clone().into_iter().collect();
+    }
+    let config = set(&app, &caller, &name, None, Some(body)).await?.1;
+    Ok(JsonAnswer(AgentConfig { config }))
 }
 
-/// Read a file of an agent
-#[utoipa::path(
-    get, path = "/api/agents/{name}/files/{*path}", tag = "agents", operation_id = "getAgentFile",
-    params(
-        ("name" = String, Path, description = "The agent", min_length = 1, max_length = 255, pattern = "^[a-zA-Z0-9_-]+$"),
-        ("path" = String, Path, description = "The file", min_length = 1),
-    ),
-    responses((status = 200, description = "The file", body = AgentFileContent), Always, Invalid, Missing),
-)]
-pub(super) async fn file(
-    State(app): State<App>,
-    caller: Caller,
-    PathIds(name, path): PathIds<AgentName, String>,
-) -> Result<JsonAnswer<AgentFileContent>, ApiError> {
-    let agent = app.store().agent(&caller.tenant, &name).await?;
-    let definition = definition_of(&agent).map_err(ApiError::internal)?;
-    let library = app.library().clone();
-    let wanted = path.clone();
-    let read = tokio::task::spawn_blocking(move || library.read(&definition, &wanted)).await;
-    let content = read.map_err(ApiError::internal)?.map_err(|error| match error {
-        ReadError::NotFound { .. } => ApiError::not_found("File not found"),
-        ReadError::BadPath { .. } => ApiError::invalid("Invalid file path"),
-        ReadError::NotAFile { .. } => ApiError::invalid("Path is not a file"),
-        ReadError::Unavailable { .. } => ApiError::internal(error),
-    })?;
-    let size = content.len() as u64;
-    if size > MAX_SHOWN {
-        return Err(ApiError::invalid(format!("File too large ({size} bytes)")));
+/// How many bytes the free settings of an agent may have together, as JSON.
+const MAX_CONFIG: usize = 262_144;
+
+/// Changes what an agent is set to.
+async fn set(
+    app: &App,
+    caller: &Caller,
+    name: &AgentName,
+    env: Option<BTreeMap<String, String>>,
+    config: Option<BTreeMap<String, Value>>,
+) -> Result<(Agent, BTreeMap<String, Value>), ApiError> {
+    check_env(env.as_ref())?;
+    if let Some(count) = config.as_ref().and_then(|config| config.get(PREWARM_COUNT)) {
+        let fine = count.is_null() || count.as_u64().is_some_and(|count| count <= MAX_PREWARM);
+        if !fine {
+            let message = format!("{PREWARM_COUNT} must be a whole number from 0 to {MAX_PREWARM}");
+            return Err(ApiError::invalid(message));
+        }
     }
-    let content = String::from_utf8_lossy(&content).into_owned();
-    Ok(JsonAnswer(AgentFileContent { path, content, size }))
+    let _turn = app.change_settings().await;
+    let agent = app.store().agent(&caller.tenant, name).await?;
+    let mut settings = settings_of(app, &agent)?;
+    if let Some(env) = env {
+        settings.env = env;
+    }
+    settings.config.extend(config.unwrap_or_default());
+    let size = serde_json::to_vec(&settings.config).map_err(ApiError::internal)?.len();
+    range("the size of config", size, 0, MAX_CONFIG)?;
+    let sealed = settings.seal(app.sealer()).map_err(ApiError::internal)?;
+    let agent = app.store().configure_agent(&caller.tenant, name, &sealed, app.now()).await?;
+    app.engine().prewarm();
+    Ok((agent, settings.config))
 }
 
 fn settings_of(app: &App, agent: &Agent) -> Result<AgentSettings, ApiError> {
@@ -372,22 +365,4 @@ fn shown(app: &App, agent: &Agent) -> Result<AgentBody, ApiError> {
     view(agent, app.library(), &app.parts().runtimes)
         .map(|agent| AgentBody { agent })
         .map_err(ApiError::internal)
-}
-
-fn version_view(
-    app: &App,
-    agent: &Agent,
-    latest: Option<AgentVersion>,
-) -> Result<api::AgentVersion, ApiError> {
-    let definition = definition_of(agent).map_err(ApiError::internal)?;
-    Ok(api::AgentVersion {
-        version_number: agent.version.get(),
-        agent_name: agent.name.to_string(),
-        is_active: Some(agent.version) == latest,
-        system_prompt: prompt_of(app.library(), &definition),
-        digest: definition.digest.clone(),
-        files: definition.files,
-        bytes: definition.bytes,
-        created_at: api::rfc3339(agent.updated_at),
-    })
 }

@@ -38,6 +38,8 @@ pub struct AppParts {
     pub library: Library,
     /// The key in the server's environment.
     pub environment_key: Option<ApiSecret>,
+    /// What whoever runs the server is let in with.
+    pub internal_secret: Option<ApiSecret>,
     /// How many requests a key may make in a minute.
     pub rate_limit: Option<u32>,
     /// Which pages may make a browser send requests here.

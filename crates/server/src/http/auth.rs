@@ -166,7 +166,7 @@ impl Keys {
 }
 
 /// The key that a request carries.
-fn presented(headers: &HeaderMap) -> Result<ApiSecret, ApiError> {
+pub(super) fn presented(headers: &HeaderMap) -> Result<ApiSecret, ApiError> {
     let value = headers
         .get(header::AUTHORIZATION)
         .ok_or_else(|| unauthorized("Missing Authorization header"))?;
@@ -179,7 +179,7 @@ fn presented(headers: &HeaderMap) -> Result<ApiSecret, ApiError> {
     Ok(ApiSecret::from_text(key.trim()))
 }
 
-fn unauthorized(message: &'static str) -> ApiError {
+pub(super) fn unauthorized(message: &'static str) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, Code::UNAUTHORIZED, message)
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::error::ApiError;
 use super::extract::{length, range};
 use crate::api::{CreateSession, UpdateConfig};
@@ -18,6 +20,7 @@ pub(super) fn check(body: &CreateSession) -> Result<(), ApiError> {
     check_model(body.model.as_deref())?;
     length("systemPrompt", body.system_prompt.as_deref().unwrap_or_default(), 1_000_000)?;
     length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
+    check_agents(body.subagents.as_ref(), body.betas.as_deref())?;
     check_words(body.title.as_deref(), body.metadata.as_ref())?;
     check_env(body.extra_env.as_ref())?;
     check_times(body.idle_timeout_ms, body.ttl_ms)?;
@@ -43,7 +46,25 @@ pub(super) fn check_update(body: &UpdateConfig) -> Result<(), ApiError> {
     check_model(body.model.as_deref())?;
     length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
     check_permission_timeout(body.permission_timeout_ms)?;
+    check_agents(body.subagents.as_ref(), body.betas.as_deref())?;
     check_words(body.title.as_deref(), body.metadata.as_ref())
+}
+
+/// The agents of an agent, and the beta features, are told to a program on its command line: they must fit there.
+fn check_agents(
+    subagents: Option<&BTreeMap<String, Value>>,
+    betas: Option<&[String]>,
+) -> Result<(), ApiError> {
+    for (name, agent) in subagents.into_iter().flatten() {
+        if !agent.is_object() {
+            return Err(ApiError::invalid(format!("The sub-agent {name:.64} is not an object")));
+        }
+    }
+    let size = serde_json::to_vec(&subagents).map_err(ApiError::internal)?.len();
+    range("the size of subagents", size, 0, MAX_VARIABLE)?;
+    let betas = betas.unwrap_or_default();
+    range("the number of betas", betas.len(), 0, 100)?;
+    betas.iter().try_for_each(|beta| length("a beta", beta, 255))
 }
 
 pub(super) fn check_model(model: Option<&str>) -> Result<(), ApiError> {

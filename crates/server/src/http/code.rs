@@ -45,11 +45,13 @@ codes! {
     INVALID_REQUEST = "invalid_request";
     METHOD_NOT_ALLOWED = "method_not_allowed";
     NO_CLOUD = "no_cloud";
+    NO_INTERNAL_SECRET = "no_internal_secret";
     NO_SAVED_STATE = "no_saved_state";
     NO_SUCH_ROUTE = "no_such_route";
     NO_WORKSPACE = "no_workspace";
     NOT_A_FILE = "not_a_file";
     NOT_FOUND = "not_found";
+    NOT_OFFERED = "not_offered";
     NOT_REWOUND = "not_rewound";
     NOT_TEXT = "not_text";
     PATH_NOT_ALLOWED = "path_not_allowed";
@@ -64,6 +66,7 @@ codes! {
     UNAUTHORIZED = "unauthorized";
     UNAVAILABLE = "unavailable";
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type";
+    VERSION_ACTIVE = "version_active";
     WORKSPACE_AWAY = "workspace_away";
     WORKSPACE_TOO_LARGE = "workspace_too_large";
 }

@@ -114,7 +114,7 @@ impl App {
                 }
                 kind => {
                     return Err(refused(format!(
-                        "The credential is for {kind}, which no agent uses yet"
+                        "The credential is for {kind}: it would have to enter the sandbox, and none does"
                     )));
                 }
             }

@@ -97,6 +97,11 @@ impl From<EngineError> for ApiError {
                 Code::ALREADY_EXISTS,
                 format!("This {what} exists already"),
             ),
+            EngineError::InUse(what) => Self::new(
+                StatusCode::CONFLICT,
+                Code::VERSION_ACTIVE,
+                format!("This {what} is in use"),
+            ),
             EngineError::KeyReused => Self::new(
                 StatusCode::CONFLICT,
                 Code::IDEMPOTENCY_MISMATCH,

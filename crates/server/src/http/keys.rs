@@ -1,7 +1,7 @@
 //! API keys.
 
 use ash_core::id::{ApiKeyId, TenantId};
-use ash_engine::EngineError;
+use ash_engine::{EngineError, Idempotency};
 use ash_store::{ApiKey, Receipt, StoreError, Tenant};
 use axum::Json as JsonAnswer;
 use axum::extract::State;
@@ -44,6 +44,17 @@ pub(super) async fn create(
         return Ok((StatusCode::CREATED, JsonAnswer(earlier)));
     }
     let tenant = owner_of(&app, &caller, body.tenant_id.as_deref()).await?;
+    let made = make(&app, tenant, body.label, idempotency).await?;
+    Ok((StatusCode::CREATED, JsonAnswer(made)))
+}
+
+/// Makes a key, or finds the one that the same request has made meanwhile.
+pub(super) async fn make(
+    app: &App,
+    tenant: TenantId,
+    label: String,
+    idempotency: Option<Idempotency>,
+) -> Result<ApiKeyMade, ApiError> {
     let secret = ApiSecret::make();
     let id = app.make(ApiKeyId::from_parts);
     let made = ApiKeyMade {
@@ -69,14 +80,14 @@ pub(super) async fn create(
         tenant,
         hash: secret.hash(),
         prefix: secret.prefix(),
-        label: body.label,
+        label,
         created_at: app.now(),
     };
     match app.store().create_api_key(&row, receipt.as_ref()).await {
-        Ok(()) => Ok((StatusCode::CREATED, JsonAnswer(made))),
+        Ok(()) => Ok(made),
         // The same request was carried out between our look and our write.
-        Err(StoreError::Exists("receipt")) => match earlier(&app, idempotency.as_ref()).await? {
-            Some(earlier) => Ok((StatusCode::CREATED, JsonAnswer(earlier))),
+        Err(StoreError::Exists("receipt")) => match earlier(app, idempotency.as_ref()).await? {
+            Some(earlier) => Ok(earlier),
             None => Err(EngineError::Exists("receipt").into()),
         },
         Err(error) => Err(error.into()),
@@ -86,9 +97,7 @@ pub(super) async fn create(
 /// Whose key it becomes. A tenant that is not there yet is made.
 async fn owner_of(app: &App, caller: &Caller, tenant: Option<&str>) -> Result<TenantId, ApiError> {
     let Some(tenant) = tenant else { return Ok(caller.tenant.clone()) };
-    let id: TenantId = tenant.parse().map_err(|_| {
-        ApiError::invalid("tenantId must have 1 to 255 letters, digits, hyphens and underscores")
-    })?;
+    let id = parse_tenant(tenant)?;
     if id == caller.tenant {
         return Ok(id);
     }
@@ -96,17 +105,29 @@ async fn owner_of(app: &App, caller: &Caller, tenant: Option<&str>) -> Result<Te
         let message = "Only the server's own tenant may make keys for others";
         return Err(ApiError::new(StatusCode::FORBIDDEN, Code::TENANT_NOT_ALLOWED, message));
     }
+    make_tenant(app, &id).await?;
+    Ok(id)
+}
+
+pub(super) fn parse_tenant(text: &str) -> Result<TenantId, ApiError> {
+    text.parse().map_err(|_| {
+        ApiError::invalid("tenantId must have 1 to 255 letters, digits, hyphens and underscores")
+    })
+}
+
+/// Makes a tenant, unless it is there.
+pub(super) async fn make_tenant(app: &App, id: &TenantId) -> Result<(), ApiError> {
     let made = Tenant { id: id.clone(), created_at: app.now() };
     match app.store().create_tenant(&made).await {
-        Ok(()) | Err(StoreError::Exists(_)) => Ok(id),
+        Ok(()) | Err(StoreError::Exists(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
 /// What an earlier request with the same key was told.
-async fn earlier(
+pub(super) async fn earlier(
     app: &App,
-    idempotency: Option<&ash_engine::Idempotency>,
+    idempotency: Option<&Idempotency>,
 ) -> Result<Option<ApiKeyMade>, ApiError> {
     let Some(idempotency) = idempotency else { return Ok(None) };
     let Some(receipt) = app.engine().receipt_of(idempotency).await? else { return Ok(None) };

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use super::App;
 use super::code::Code;
 use super::error::ApiError;
+use super::internal::{self, Operator};
 use crate::api::Problem;
 
 /// Names a request, in answers and in logs.
@@ -82,7 +83,15 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Response {
     if request.method() == Method::OPTIONS {
         return preflight(&request);
     }
-    if !public {
+    if path.starts_with(internal::PREFIX) {
+        let secret = app.parts().internal_secret.as_ref();
+        match Operator::check(secret, request.headers()) {
+            Ok(operator) => {
+                request.extensions_mut().insert(operator);
+            }
+            Err(error) => return error.into_response(),
+        }
+    } else if !public {
         match app.keys().caller(app.store(), request.headers()).await {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);

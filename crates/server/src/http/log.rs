@@ -13,7 +13,7 @@ use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{PathId, Query, Room, range, sequence};
-use super::messages::{entry_id, uuid_of};
+use super::messages::{named_id, uuid_of};
 use super::openapi::{Always, Invalid, Missing};
 use super::view;
 use crate::api;
@@ -67,8 +67,10 @@ pub(super) async fn events(
             let wanted = query.kind.as_deref().is_none_or(|wanted| wanted == kind);
             if wanted && events.len() < limit && room.is_left() {
                 room.take(data.len());
+                let cursor = Cursor { epoch, seq: logged.seq }.to_string();
                 events.push(api::Event {
-                    id: entry_id(id, Cursor { epoch, seq: logged.seq }),
+                    id: named_id(&["event", &id.to_string(), &cursor]),
+                    cursor,
                     session_id: uuid_of(id),
                     tenant_id: caller.tenant.to_string(),
                     kind: kind.into_owned(),

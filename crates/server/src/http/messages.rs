@@ -185,6 +185,12 @@ async fn prompt(
     option("allowedTools", json!(body.allowed_tools.as_ref().or(tools.allowed_tools.as_ref())));
     let forbidden = body.disallowed_tools.as_ref().or(tools.disallowed_tools.as_ref());
     option("disallowedTools", json!(forbidden));
+    // The builtin agent knows nothing of these, and is not told.
+    if tools.runtime != Some(Runtime::Builtin) {
+        option("betas", json!(tools.betas));
+        option("subagents", json!(tools.subagents));
+        option("initialAgent", json!(tools.initial_agent));
+    }
     if options.is_empty() {
         return Json::parse(content.get().to_owned()).map_err(ApiError::internal);
     }
@@ -261,8 +267,10 @@ pub(super) async fn list(
         for logged in page.iter().filter(|logged| branch.has(logged)) {
             let content = view::message_content(id, &logged.entry);
             room.take(content.len());
+            let cursor = Cursor { epoch, seq: logged.seq }.to_string();
             messages.push(api::Message {
-                id: entry_id(id, Cursor { epoch, seq: logged.seq }),
+                id: named_id(&["message", &id.to_string(), &cursor]),
+                cursor,
                 session_id: uuid_of(id),
                 tenant_id: caller.tenant.to_string(),
                 role: logged.entry.role().map_or("system", |role| role.as_str()).to_owned(),
@@ -275,15 +283,15 @@ pub(super) async fn list(
     Ok(JsonAnswer(api::Messages { messages, has_more: !room.is_left() }))
 }
 
-/// The id of an entry in lists. Existing clients want ids to be UUIDs; this one is always the same for the same place in a log.
-pub(super) fn entry_id(session: SessionId, place: Cursor) -> uuid::Uuid {
-    derived_id(&format!("{session} {place}"))
-}
-
-/// An id that follows from what a thing is called inside.
-pub(super) fn derived_id(name: &str) -> uuid::Uuid {
+/// The id of something that is known by other things: always the same for the same ones. It need not be kept.
+pub(super) fn named_id(parts: &[&str]) -> uuid::Uuid {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(part.as_bytes());
+        hasher.update(b"\n");
+    }
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(&blake3::hash(name.as_bytes()).as_bytes()[..16]);
+    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 

@@ -39,6 +39,15 @@ impl Metrics {
             .expect("there are buckets");
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
+        // They are there from the start, at nothing: whoever watches them need not wait for the first.
+        metrics::with_local_recorder(&recorder, || {
+            for path in ["warm", "cold", "prewarm"] {
+                metrics::counter!("ash_resume_total", "path" => path).increment(0);
+            }
+            for source in ["local", "cloud", "fresh"] {
+                metrics::counter!("ash_resume_cold_total", "source" => source).increment(0);
+            }
+        });
         let _second = metrics::set_global_recorder(recorder);
         Self(Arc::new(Inner { handle, coordinator }))
     }

@@ -12,6 +12,8 @@
 //! | `view`, `sse` | how the log looks from outside: lists and streams |
 //! | the rest | one file for each kind of thing there are routes for |
 
+mod agent_files;
+mod agent_versions;
 mod agents;
 mod app;
 mod auth;
@@ -29,6 +31,7 @@ mod files;
 mod health;
 mod history;
 mod idempotency;
+mod internal;
 mod keys;
 mod layer;
 mod log;
@@ -49,7 +52,7 @@ mod workspace;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{any, get};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
@@ -70,12 +73,31 @@ pub async fn serve(listener: TcpListener, app: App, bounds: Bounds, stop: Cancel
 /// Every route and what every request goes through.
 fn router(app: App) -> Router {
     let (router, _) = routes().split_for_parts();
+    let router = NOT_OFFERED
+        .iter()
+        .fold(router, |router, path| router.route(path, any(internal::not_offered)));
     router
         .route("/docs/", get(openapi::page))
         .fallback(error::no_such_route)
         .layer(from_fn_with_state(app.clone(), layer::finish))
         .with_state(app)
 }
+
+/// What clients of others may ask for, and is not offered: evaluations, files of a project, and machines that run sandboxes
+/// for another one.
+const NOT_OFFERED: [&str; 11] = [
+    "/api/agents/{name}/eval-cases",
+    "/api/agents/{name}/eval-cases/{*rest}",
+    "/api/agents/{name}/eval-runs",
+    "/api/agents/{name}/eval-runs/{*rest}",
+    "/api/agents/{name}/eval-results",
+    "/api/agents/{name}/eval-results/{*rest}",
+    "/api/files",
+    "/api/files/{*rest}",
+    "/api/internal/runners/register",
+    "/api/internal/runners/heartbeat",
+    "/api/internal/runners/deregister",
+];
 
 /// Every route, as it is in the documentation.
 fn routes() -> OpenApiRouter<App> {
@@ -110,16 +132,21 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(workspace::download, workspace::upload))
         .routes(routes!(agents::deploy, agents::list))
         .routes(routes!(agents::get, agents::update, agents::delete))
-        .routes(routes!(agents::versions))
-        .routes(routes!(agents::version))
-        .routes(routes!(agents::files))
-        .routes(routes!(agents::file))
+        .routes(routes!(agents::config, agents::configure))
+        .routes(routes!(agent_versions::list, agent_versions::create))
+        .routes(routes!(agent_versions::get, agent_versions::update, agent_versions::delete))
+        .routes(routes!(agent_versions::activate))
+        .routes(routes!(agent_files::list, agent_files::write))
+        .routes(routes!(agent_files::read, agent_files::delete))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(credentials::create, credentials::list))
         .routes(routes!(credentials::delete))
         .routes(routes!(usage::events))
         .routes(routes!(usage::stats))
+        .routes(routes!(usage::analytics))
+        .routes(routes!(internal::create_key))
+        .routes(routes!(internal::runners))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
         .routes(routes!(metrics::metrics))

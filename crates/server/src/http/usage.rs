@@ -1,8 +1,11 @@
 //! What runs consumed.
 
+use std::collections::BTreeMap;
+
 use ash_core::id::{AgentName, SessionId};
+use ash_core::session::Status;
 use ash_core::time::Timestamp;
-use ash_store::{UsageFilter, UsageRecord};
+use ash_store::{SessionFilter, UsageFilter, UsageRecord, UsageTotals};
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::Deserialize;
@@ -16,9 +19,12 @@ use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{Query, length, range};
-use super::messages::uuid_of;
+use super::messages::{named_id, uuid_of};
 use super::openapi::{Always, Invalid};
-use crate::api::{self, Stats, UsageEvent, UsageEvents, UsageStats};
+use crate::api::{
+    self, Analytics, AnalyticsAgents, AnalyticsEvals, AnalyticsSessions, Stats, UsageEvent,
+    UsageEvents, UsageStats,
+};
 
 /// A time in a query: RFC 3339, or milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -122,7 +128,7 @@ fn figures(caller: &Caller, record: &UsageRecord) -> Vec<UsageEvent> {
     let figures = counted.into_iter().filter(|(_, value)| *value > 0);
     figures
         .map(|(kind, value)| UsageEvent {
-            id: format!("{}-{kind}", run.id),
+            id: named_id(&["usage", &run.id.to_string(), kind]),
             session_id: uuid_of(run.session),
             agent_name: agent_name.to_string(),
             tenant_id: caller.tenant.to_string(),
@@ -145,7 +151,6 @@ fn compute_seconds(record: &UsageRecord) -> u64 {
     get, path = "/api/usage/stats", tag = "account", operation_id = "getUsageStats", params(UsageQuery),
     responses((status = 200, description = "The sum", body = UsageStats), Always, Invalid),
 )]
-#[expect(clippy::cast_precision_loss, reason = "nothing costs as much as a float cannot hold")]
 pub(super) async fn stats(
     State(app): State<App>,
     caller: Caller,
@@ -154,19 +159,70 @@ pub(super) async fn stats(
     query.limit.map(|limit| range("limit", limit, 1, 1_000)).transpose()?;
     let totals = match query.filter()? {
         Some(filter) => app.store().usage(&caller.tenant, &filter).await?,
-        None => ash_store::UsageTotals::default(),
+        None => UsageTotals::default(),
     };
+    Ok(JsonAnswer(UsageStats { stats: sum(totals) }))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "nothing costs as much as a float cannot hold")]
+fn sum(totals: UsageTotals) -> Stats {
     let usage = totals.usage;
-    Ok(JsonAnswer(UsageStats {
-        stats: Stats {
-            total_input_tokens: usage.input_tokens,
-            total_output_tokens: usage.output_tokens,
-            total_cache_creation_tokens: usage.cache_creation_tokens,
-            total_cache_read_tokens: usage.cache_read_tokens,
-            total_tool_calls: usage.tool_calls,
-            total_messages: totals.runs,
-            total_compute_seconds: totals.compute_millis / 1_000,
-            total_cost_usd: usage.cost_micro_usd as f64 / 1_000_000.0,
-        },
+    Stats {
+        total_input_tokens: usage.input_tokens,
+        total_output_tokens: usage.output_tokens,
+        total_cache_creation_tokens: usage.cache_creation_tokens,
+        total_cache_read_tokens: usage.cache_read_tokens,
+        total_tool_calls: usage.tool_calls,
+        total_messages: totals.runs,
+        total_compute_seconds: totals.compute_millis / 1_000,
+        total_cost_usd: usage.cost_micro_usd as f64 / 1_000_000.0,
+    }
+}
+
+/// Of when the figures are.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AnalyticsQuery {
+    /// Only what runs consumed that ended at this time or later: RFC 3339, or milliseconds since 1970.
+    #[param(inline)]
+    after: Option<Time>,
+    /// Only what runs consumed that ended before this time.
+    #[param(inline)]
+    before: Option<Time>,
+}
+
+/// See the account in figures
+///
+/// Agents and sessions as they are now; what runs consumed, in the time that is asked for.
+#[utoipa::path(
+    get, path = "/api/analytics", tag = "account", operation_id = "getAnalytics", params(AnalyticsQuery),
+    responses((status = 200, description = "The figures", body = Analytics), Always, Invalid),
+)]
+pub(super) async fn analytics(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<AnalyticsQuery>,
+) -> Result<JsonAnswer<Analytics>, ApiError> {
+    let store = app.store();
+    let agents = store.agents(&caller.tenant).await?.len() as u64;
+    let mut by_status = BTreeMap::new();
+    for status in Status::ALL {
+        let filter = SessionFilter { status: Some(status), ..SessionFilter::default() };
+        let count = store.count_sessions(&caller.tenant, &filter).await?;
+        if count > 0 {
+            by_status.insert(status.as_str().to_owned(), count);
+        }
+    }
+    let filter = UsageFilter {
+        from: query.after.map(|time| time.0),
+        until: query.before.map(|time| time.0),
+        ..UsageFilter::default()
+    };
+    let usage = sum(store.usage(&caller.tenant, &filter).await?);
+    Ok(JsonAnswer(Analytics {
+        agents: AnalyticsAgents { total: agents },
+        sessions: AnalyticsSessions { total: by_status.values().sum(), by_status },
+        usage,
+        evals: AnalyticsEvals::default(),
     }))
 }

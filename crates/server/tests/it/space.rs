@@ -89,6 +89,7 @@ pub(crate) async fn deploy(world: &World, instructions: &str) {
         at: SystemClock.now(),
         receipt: None,
         settings: None,
+        label: ash_store::NewLabel::default(),
     };
     world.engine.store().deploy_agent(&version).await.unwrap();
 }

@@ -427,6 +427,7 @@ async fn gated_engine(
         at: SystemClock.now(),
         receipt: None,
         settings: None,
+        label: ash_store::NewLabel::default(),
     };
     match store.agent(&tenant(), &agent.name).await {
         Ok(_) => {}

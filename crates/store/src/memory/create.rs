@@ -66,7 +66,9 @@ impl Tables {
         }
         let agent = (new.record.agent, new.record.agent_version);
         let deployed = self.agents.get(&agent).is_some_and(|agent| {
-            agent.tenant == new.record.tenant && !self.deleted_agents.contains(&agent.id)
+            agent.tenant == new.record.tenant
+                && !self.deleted_agents.contains(&agent.id)
+                && self.is_usable(agent)
         });
         if !deployed {
             return Err(StoreError::NotFound("agent"));

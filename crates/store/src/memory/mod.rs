@@ -43,6 +43,10 @@ struct Tables {
     keys: BTreeMap<ApiKeyId, ApiKey>,
     credentials: BTreeMap<CredentialId, Credential>,
     agents: BTreeMap<(AgentId, AgentVersion), Agent>,
+    /// What people know versions by.
+    labels: BTreeMap<(AgentId, AgentVersion), agents::Label>,
+    /// The version that new sessions get.
+    active: BTreeMap<AgentId, AgentVersion>,
     deleted_agents: BTreeSet<AgentId>,
     /// What agents are set to, and since when.
     configured: BTreeMap<AgentId, (Json, Timestamp)>,

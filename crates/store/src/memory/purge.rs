@@ -103,6 +103,8 @@ impl Tables {
             || self.purged.values().any(|(of, _)| *of == agent);
         if self.deleted_agents.contains(&agent) && !is_used {
             self.agents.retain(|(of, _), _| *of != agent);
+            self.labels.retain(|(of, _), _| *of != agent);
+            self.active.remove(&agent);
             self.configured.remove(&agent);
             self.deleted_agents.remove(&agent);
         }

@@ -22,17 +22,12 @@ use crate::model::{
     Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
     StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
 };
-use crate::{Result, Spend, Store, StoreError};
+use crate::{LabelledVersion, Result, Spend, Store, StoreError, VersionChange};
 
 #[async_trait]
 impl Store for MemoryStore {
     async fn create_tenant(&self, tenant: &Tenant) -> Result<()> {
-        let mut tables = self.tables();
-        if tables.tenants.contains_key(&tenant.id) {
-            return Err(StoreError::Exists("tenant"));
-        }
-        tables.tenants.insert(tenant.id.clone(), tenant.clone());
-        Ok(())
+        self.tables().create_tenant(tenant)
     }
 
     async fn tenant(&self, id: &TenantId) -> Result<Tenant> {
@@ -98,11 +93,7 @@ impl Store for MemoryStore {
     }
 
     async fn delete_credential(&self, tenant: &TenantId, id: CredentialId) -> Result<()> {
-        let mut tables = self.tables();
-        let found = tables.credentials.get(&id).filter(|found| found.tenant == *tenant);
-        found.ok_or(StoreError::NotFound("credential"))?;
-        tables.credentials.remove(&id);
-        Ok(())
+        self.tables().delete_credential(tenant, id)
     }
 
     async fn deploy_agent(&self, new: &NewAgentVersion) -> Result<Agent> {
@@ -110,7 +101,7 @@ impl Store for MemoryStore {
     }
 
     async fn agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Agent> {
-        self.tables().latest(tenant, name)
+        self.tables().active(tenant, name)
     }
 
     async fn agent_version(
@@ -124,10 +115,23 @@ impl Store for MemoryStore {
         found.ok_or(StoreError::NotFound("agent version"))
     }
 
-    async fn agent_versions(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<Agent>> {
-        let tables = self.tables();
-        tables.latest(tenant, name)?;
-        Ok(tables.versions(tenant, name).rev().collect())
+    async fn agent_versions(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+    ) -> Result<Vec<LabelledVersion>> {
+        self.tables().labelled(tenant, name)
+    }
+
+    async fn change_version(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+        number: AgentVersion,
+        change: &VersionChange,
+        at: Timestamp,
+    ) -> Result<LabelledVersion> {
+        self.tables().change_version(tenant, name, number, change, at)
     }
 
     async fn configure_agent(

@@ -20,6 +20,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("heads", include_str!("../../migrations/0008_heads.sql")),
     ("cloud_url", include_str!("../../migrations/0009_cloud_url.sql")),
     ("spend", include_str!("../../migrations/0010_spend.sql")),
+    ("versions", include_str!("../../migrations/0011_versions.sql")),
 ];
 
 /// The latest version this program knows.

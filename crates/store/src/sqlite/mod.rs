@@ -13,6 +13,7 @@
 //! death of the process and of the machine. Another process may use the file at the same time,
 //! reading or writing; the fence keeps two servers from writing the same session.
 
+mod agents;
 mod cloud;
 mod connect;
 mod draft;

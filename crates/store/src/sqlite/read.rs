@@ -15,7 +15,7 @@ use crate::model::{
     PageRequest, Receipt, ReceiptKey, RunRecord, SessionFilter, SessionRecord, StoredSession,
     StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
 };
-use crate::{Agent, MAX_PAGE_BYTES, Result, Spend, StoreError};
+use crate::{Agent, LabelledVersion, MAX_PAGE_BYTES, Result, Spend, StoreError};
 
 pub(super) fn tenant(db: &Connection, id: &TenantId) -> Result<Tenant> {
     one(db, sql::TENANT, [id.as_str()], rows::tenant, "tenant")
@@ -39,11 +39,21 @@ pub(super) fn agent_versions(
     db: &Connection,
     tenant: &TenantId,
     name: &AgentName,
-) -> Result<Vec<Agent>> {
+) -> Result<Vec<LabelledVersion>> {
     let names = [tenant.as_str(), name.as_str()];
-    let versions = list(db, sql::AGENT_VERSIONS, names, rows::agent)?;
-    // Every agent has a first version.
+    let versions = list(db, sql::AGENT_VERSIONS, names, rows::labelled_version)?;
+    // Every agent has an active one, which cannot be retired.
     if versions.is_empty() { Err(StoreError::NotFound("agent")) } else { Ok(versions) }
+}
+
+pub(super) fn labelled_version(
+    db: &Connection,
+    tenant: &TenantId,
+    name: &AgentName,
+    number: AgentVersion,
+) -> Result<LabelledVersion> {
+    let values = params![tenant.as_str(), name.as_str(), number.get()];
+    one(db, sql::LABELLED_VERSION, values, rows::labelled_version, "agent version")
 }
 
 pub(super) fn session(db: &Connection, tenant: &TenantId, id: SessionId) -> Result<SessionRow> {

@@ -19,7 +19,7 @@ use crate::model::{
     ReceiptKey, RunRecord, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsageRecord,
     UsageTotals,
 };
-use crate::{Result, Spend};
+use crate::{LabelledVersion, Result, Spend};
 
 /// A number as a column holds it. What is larger than any that is ever stored stays larger.
 pub(super) fn number(value: u64) -> i64 {
@@ -64,6 +64,19 @@ pub(super) fn agent(row: &Row<'_>) -> Result<Agent> {
         settings: json(row, 5, "agent")?,
         created_at: time(row, 6)?,
         updated_at: configured_at.map_or(deployed_at, |at| at.max(deployed_at)),
+    })
+}
+
+/// An agent, and after its columns what people know the version by.
+pub(super) fn labelled_version(row: &Row<'_>) -> Result<LabelledVersion> {
+    let label: String = row.get(10)?;
+    Ok(LabelledVersion {
+        agent: agent(row)?,
+        number: AgentVersion::new(row.get(9)?),
+        label: decode(&label, "agent version")?,
+        is_active: row.get(11)?,
+        created_at: time(row, 12)?,
+        changed_at: time(row, 7)?,
     })
 }
 

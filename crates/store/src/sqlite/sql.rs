@@ -66,32 +66,47 @@ statements! {
         "UPDATE agent SET latest_version = latest_version + 1 WHERE id = ?1
          RETURNING latest_version";
     INSERT_AGENT_VERSION =
-        "INSERT INTO agent_version (agent_id, version, definition, created_at)
-         VALUES (?1, ?2, ?3, ?4)";
+        "INSERT INTO agent_version
+            (agent_id, version, definition, created_at, number, label, changed_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    ACTIVATE_VERSION = "UPDATE agent SET active_version = ?2 WHERE id = ?1";
+    AMEND_VERSION =
+        "UPDATE agent_version SET label = ?3, changed_at = ?4 WHERE agent_id = ?1 AND version = ?2";
+    RETIRE_VERSION =
+        "UPDATE agent_version SET retired = 1 WHERE agent_id = ?1 AND version = ?2";
     AGENT =
         "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.settings, a.created_at,
-            v.created_at, a.configured_at
+            COALESCE(v.changed_at, v.created_at), a.configured_at
          FROM agent a JOIN agent_version v
-           ON v.agent_id = a.id AND v.version = a.latest_version
+           ON v.agent_id = a.id AND v.version = a.active_version
          WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0";
     AGENT_VERSION =
         "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.settings, a.created_at,
-            v.created_at, a.configured_at
+            COALESCE(v.changed_at, v.created_at), a.configured_at
          FROM agent a JOIN agent_version v ON v.agent_id = a.id
          WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0 AND v.version = ?3";
     AGENT_VERSIONS =
         "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.settings, a.created_at,
-            v.created_at, a.configured_at
+            COALESCE(v.changed_at, v.created_at), a.configured_at,
+            v.number, v.label, v.version = a.active_version, v.created_at
          FROM agent a JOIN agent_version v ON v.agent_id = a.id
-         WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0 ORDER BY v.version DESC";
+         WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0 AND v.retired = 0
+         ORDER BY v.number DESC";
+    LABELLED_VERSION =
+        "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.settings, a.created_at,
+            COALESCE(v.changed_at, v.created_at), a.configured_at,
+            v.number, v.label, v.version = a.active_version, v.created_at
+         FROM agent a JOIN agent_version v ON v.agent_id = a.id
+         WHERE a.tenant_id = ?1 AND a.name = ?2 AND a.deleted = 0 AND v.retired = 0
+            AND v.number = ?3";
     CONFIGURE_AGENT =
         "UPDATE agent SET settings = ?3, configured_at = ?4
          WHERE tenant_id = ?1 AND name = ?2 AND deleted = 0";
     AGENTS =
         "SELECT a.id, a.tenant_id, a.name, v.version, v.definition, a.settings, a.created_at,
-            v.created_at, a.configured_at
+            COALESCE(v.changed_at, v.created_at), a.configured_at
          FROM agent a JOIN agent_version v
-           ON v.agent_id = a.id AND v.version = a.latest_version
+           ON v.agent_id = a.id AND v.version = a.active_version
          WHERE a.tenant_id = ?1 AND a.deleted = 0 ORDER BY a.name";
     DELETE_AGENT =
         "UPDATE agent SET deleted = 1 WHERE tenant_id = ?1 AND name = ?2 AND deleted = 0
@@ -100,11 +115,13 @@ statements! {
         "SELECT id FROM session WHERE agent_id = ?1 AND status <> 'ended' ORDER BY id";
     USED_DEFINITIONS =
         "SELECT v.definition FROM agent_version v JOIN agent a ON a.id = v.agent_id
-         WHERE a.deleted = 0 OR EXISTS (SELECT 1 FROM session s
+         WHERE (a.deleted = 0 AND v.retired = 0) OR EXISTS (SELECT 1 FROM session s
             WHERE s.agent_id = v.agent_id AND s.agent_version = v.version)";
     IS_DEPLOYED =
         "SELECT 1 FROM agent a JOIN agent_version v ON v.agent_id = a.id
-         WHERE a.id = ?1 AND v.version = ?2 AND a.tenant_id = ?3 AND a.deleted = 0";
+         WHERE a.id = ?1 AND v.version = ?2 AND a.tenant_id = ?3 AND a.deleted = 0
+            AND (v.retired = 0 OR EXISTS (SELECT 1 FROM session s
+                WHERE s.agent_id = v.agent_id AND s.agent_version = v.version))";
 
     INSERT_SESSION =
         "INSERT INTO session (id, tenant_id, agent_id, agent_version, agent_name, parent_id,
@@ -408,7 +425,8 @@ mod test {
         for (sql, index) in [
             (SESSIONS, "session_by_tenant (tenant_id=? AND id>? AND id<?)"),
             (COUNT_SESSIONS, "session_by_tenant (tenant_id=? AND id>? AND id<?)"),
-            (AGENT_VERSIONS, "(agent_id=?)"),
+            (AGENT_VERSIONS, "agent_version_by_number (agent_id=?)"),
+            (LABELLED_VERSION, "agent_version_by_number (agent_id=? AND number=?)"),
             (SESSIONS_GOING_ON, "session_by_agent"),
             (UNSETTLED_SESSIONS, "session_unsettled"),
             (SANDBOXED_SESSIONS, "session_sandboxed"),

@@ -15,14 +15,14 @@ use async_trait::async_trait;
 use super::draft::{CommitDraft, ImportDraft, SessionDraft};
 use super::fault::damaged;
 use super::recent::{self, Looked, Touched};
-use super::{SqliteStore, cloud, purge, read, rows, sql, write};
+use super::{SqliteStore, agents, cloud, purge, read, rows, sql, write};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
     KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
     Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
     StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
 };
-use crate::{Result, Spend, Store};
+use crate::{LabelledVersion, Result, Spend, Store, VersionChange};
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -109,7 +109,7 @@ impl Store for SqliteStore {
 
     async fn deploy_agent(&self, version: &NewAgentVersion) -> Result<Agent> {
         let version = version.clone();
-        self.writer.perform(move |db| write::deploy_agent(db, &version)).await
+        self.writer.perform(move |db| agents::deploy(db, &version)).await
     }
 
     async fn agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Agent> {
@@ -127,9 +127,26 @@ impl Store for SqliteStore {
         self.readers.look_up(move |db| read::agent_version(db, &tenant, &name, version)).await
     }
 
-    async fn agent_versions(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<Agent>> {
+    async fn agent_versions(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+    ) -> Result<Vec<LabelledVersion>> {
         let (tenant, name) = (tenant.clone(), name.clone());
         self.readers.perform(move |db| read::agent_versions(db, &tenant, &name)).await
+    }
+
+    async fn change_version(
+        &self,
+        tenant: &TenantId,
+        name: &AgentName,
+        number: AgentVersion,
+        change: &VersionChange,
+        at: Timestamp,
+    ) -> Result<LabelledVersion> {
+        let (tenant, name, change) = (tenant.clone(), name.clone(), change.clone());
+        let work = move |db: &_| agents::change(db, &tenant, &name, number, &change, at);
+        self.writer.perform(work).await
     }
 
     async fn configure_agent(
@@ -140,7 +157,7 @@ impl Store for SqliteStore {
         at: Timestamp,
     ) -> Result<Agent> {
         let (tenant, name, settings) = (tenant.clone(), name.clone(), settings.clone());
-        let configure = move |db: &_| write::configure_agent(db, &tenant, &name, &settings, at);
+        let configure = move |db: &_| agents::configure(db, &tenant, &name, &settings, at);
         self.writer.perform(configure).await
     }
 
@@ -157,7 +174,7 @@ impl Store for SqliteStore {
 
     async fn delete_agent(&self, tenant: &TenantId, name: &AgentName) -> Result<Vec<SessionId>> {
         let (tenant, name) = (tenant.clone(), name.clone());
-        let delete = move |db: &_| write::delete_agent(db, &tenant, &name);
+        let delete = move |db: &_| agents::delete(db, &tenant, &name);
         // It hides sessions, and names only those that have not ended.
         self.writer.change(Touched::All, delete).await
     }

@@ -4,8 +4,7 @@
 //! Inserts say `ON CONFLICT DO NOTHING` and are counted: that a thing exists is an answer, not an
 //! error of the database.
 
-use ash_core::id::{AgentId, AgentName, CredentialId, OutboxId, SessionId, SnapshotId, TenantId};
-use ash_core::json::Json;
+use ash_core::id::{AgentId, CredentialId, OutboxId, SessionId, SnapshotId, TenantId};
 use ash_core::number::{AgentVersion, Fence, Owner, Seq};
 use ash_core::session::RunChange;
 use ash_core::time::Timestamp;
@@ -15,11 +14,10 @@ use super::draft::{CommitDraft, EventDraft, ImportDraft, SessionDraft, SnapshotD
 use super::rows::{self, SessionRow, number};
 use super::{read, sql};
 use crate::model::{
-    ApiKey, Credential, Inherited, NewAgentVersion, OutboxItem, OutboxTask, Places, Receipt,
-    Tenant, storable_usage,
+    ApiKey, Credential, Inherited, OutboxItem, OutboxTask, Places, Receipt, Tenant, storable_usage,
 };
 use crate::spend::MAX_SPEND;
-use crate::{Agent, MAX_OUTBOX_WAIT, Result, Spend, StoreError};
+use crate::{MAX_OUTBOX_WAIT, Result, Spend, StoreError};
 
 pub(super) fn create_tenant(db: &Connection, tenant: &Tenant) -> Result<()> {
     let values = params![tenant.id.as_str(), tenant.created_at.as_millis()];
@@ -80,57 +78,6 @@ pub(super) fn add_spend(db: &Connection, session: SessionId, more: Spend) -> Res
     let values = params![id, number(cost), number(tokens), number(MAX_SPEND)];
     db.prepare_cached(sql::ADD_SPEND)?.execute(values)?;
     Ok(())
-}
-
-pub(super) fn deploy_agent(db: &Connection, new: &NewAgentVersion) -> Result<Agent> {
-    read::tenant(db, &new.tenant)?;
-    let name = params![new.tenant.as_str(), new.name.as_str()];
-    let living: Option<String> =
-        db.prepare_cached(sql::LIVING_AGENT)?.query_row(name, |row| row.get(0)).optional()?;
-    let id = match living {
-        Some(id) => id,
-        None => {
-            let id = new.id.to_string();
-            let at = new.at.as_millis();
-            let values = params![id, new.tenant.as_str(), new.name.as_str(), at];
-            insert(db, sql::INSERT_AGENT, values, "agent")?;
-            id
-        }
-    };
-    let version: u32 =
-        db.prepare_cached(sql::RAISE_AGENT_VERSION)?.query_row([&id], |row| row.get(0))?;
-    let values = params![id, version, new.definition.get(), new.at.as_millis()];
-    db.prepare_cached(sql::INSERT_AGENT_VERSION)?.execute(values)?;
-    if let Some(settings) = &new.settings {
-        configure_agent(db, &new.tenant, &new.name, settings, new.at)?;
-    }
-    keep_receipt(db, new.receipt_of(&id, AgentVersion::new(version)).as_ref())?;
-    read::agent(db, &new.tenant, &new.name)
-}
-
-pub(super) fn configure_agent(
-    db: &Connection,
-    tenant: &TenantId,
-    name: &AgentName,
-    settings: &Json,
-    at: Timestamp,
-) -> Result<Agent> {
-    let values = params![tenant.as_str(), name.as_str(), settings.get(), at.as_millis()];
-    change_one(db, sql::CONFIGURE_AGENT, values, "agent")?;
-    read::agent(db, tenant, name)
-}
-
-pub(super) fn delete_agent(
-    db: &Connection,
-    tenant: &TenantId,
-    name: &AgentName,
-) -> Result<Vec<SessionId>> {
-    let id: Option<String> = db
-        .prepare_cached(sql::DELETE_AGENT)?
-        .query_row(params![tenant.as_str(), name.as_str()], |row| row.get(0))
-        .optional()?;
-    let id = id.ok_or(StoreError::NotFound("agent"))?;
-    read::list(db, sql::SESSIONS_GOING_ON, [id], rows::session_id)
 }
 
 pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fence> {
@@ -344,7 +291,7 @@ fn change_run(db: &Connection, session: &str, change: &RunChange) -> Result<()> 
     }
 }
 
-fn keep_receipt(db: &Connection, receipt: Option<&Receipt>) -> Result<()> {
+pub(super) fn keep_receipt(db: &Connection, receipt: Option<&Receipt>) -> Result<()> {
     let Some(Receipt { key, body_digest, answer, at }) = receipt else { return Ok(()) };
     let (tenant, answer, at) = (key.tenant.as_str(), answer.get(), at.as_millis());
     let values = params![tenant, key.route, key.key, body_digest, answer, at];
@@ -430,7 +377,12 @@ pub(super) fn change_one(
     }
 }
 
-fn insert(db: &Connection, statement: &str, values: impl Params, what: &'static str) -> Result<()> {
+pub(super) fn insert(
+    db: &Connection,
+    statement: &str,
+    values: impl Params,
+    what: &'static str,
+) -> Result<()> {
     match db.prepare_cached(statement)?.execute(values)? {
         0 => Err(StoreError::Exists(what)),
         _ => Ok(()),

@@ -293,6 +293,7 @@ fn outcome_is_open(cause: &Arc<StoreError>) -> StoreError {
         }
         StoreError::NotFound(_)
         | StoreError::Exists(_)
+        | StoreError::InUse(_)
         | StoreError::Fenced { .. }
         | StoreError::Conflict { .. }
         | StoreError::Superseded(_)

@@ -3,12 +3,15 @@
 use std::fmt::Debug;
 
 use ash_core::failure::Death;
-use ash_core::number::{Fence, Owner, Seq};
+use ash_core::number::{AgentVersion, Fence, Owner, Seq};
 use ash_core::resume::IfLost;
 use ash_core::session::{Fact, ReportBody, Request, Status};
 use ash_store::memory::MemoryStore;
 use ash_store::sqlite::SqliteStore;
-use ash_store::{Commit, NewAgentVersion, PageRequest, Result, SessionFilter, Store, UsageFilter};
+use ash_store::{
+    Commit, NewAgentVersion, NewLabel, PageRequest, Result, SessionFilter, Store, UsageFilter,
+    VersionChange, VersionLabel,
+};
 use proptest::prelude::*;
 
 use crate::support::{
@@ -25,6 +28,7 @@ enum Step {
     Deploy { agent: i64, id: i64, receipt: Option<i64> },
     Configure { agent: i64, at: i64 },
     DeleteAgent { agent: i64 },
+    Version { agent: i64, number: u32, change: u8 },
     NextOwner,
     Create { session: i64, owner: u64, receipt: Option<i64> },
     Claim { session: i64, owner: u64 },
@@ -102,6 +106,8 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         1 => (few.clone(), 0..8i64).prop_map(|(agent, at)| Step::Configure { agent, at }),
         1 => few.clone().prop_map(|agent| Step::DeleteAgent { agent }),
+        2 => (few.clone(), 1..5u32, 0..4u8)
+            .prop_map(|(agent, number, change)| Step::Version { agent, number, change }),
         1 => Just(Step::NextOwner),
         3 => (few.clone(), owner.clone(), some()).prop_map(|(session, owner, receipt)| {
             Step::Create { session, owner, receipt }
@@ -165,7 +171,8 @@ impl Both {
             Step::Deploy { agent, id, receipt: key } => {
                 let receipt = key.map(|key| receipt(&key.to_string(), key));
                 let next = agent_version(*agent, "x");
-                let version = NewAgentVersion { id: agent_id(*id), receipt, ..next };
+                let label = NewLabel { is_draft: id % 2 == 0, ..NewLabel::default() };
+                let version = NewAgentVersion { id: agent_id(*id), receipt, label, ..next };
                 both!(self, store => store.deploy_agent(&version));
             }
             Step::Configure { agent, at: moment } => {
@@ -173,6 +180,17 @@ impl Both {
                 let settings = json(&format!("set at {moment}"));
                 let moment = at(*moment);
                 both!(self, store => store.configure_agent(&us(), &agent, &settings, moment));
+            }
+            Step::Version { agent, number, change } => {
+                let agent = name(&format!("agent-{agent}"));
+                let (number, label) = (AgentVersion::new(*number), VersionLabel::default());
+                let change = match change {
+                    0 => VersionChange::Activate,
+                    1 => VersionChange::Delete,
+                    2 => VersionChange::Amend { label, definition: None },
+                    _ => VersionChange::Amend { label, definition: Some(json("amended")) },
+                };
+                both!(self, store => store.change_version(&us(), &agent, number, &change, at(9)));
             }
             Step::DeleteAgent { agent } => {
                 let agent = name(&format!("agent-{agent}"));

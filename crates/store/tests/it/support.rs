@@ -18,7 +18,7 @@ use ash_core::session::{
 };
 use ash_core::time::Timestamp;
 use ash_store::{
-    Agent, Commit, NewAgentVersion, NewSession, OutboxItem, Receipt, ReceiptKey, Result,
+    Agent, Commit, NewAgentVersion, NewLabel, NewSession, OutboxItem, Receipt, ReceiptKey, Result,
     SessionRecord, Settings, Store, StoreError, Tenant,
 };
 
@@ -80,6 +80,7 @@ pub(crate) fn reason(error: &StoreError) -> String {
         StoreError::Unavailable(_) => "Unavailable".to_owned(),
         StoreError::NotFound(_)
         | StoreError::Exists(_)
+        | StoreError::InUse(_)
         | StoreError::Fenced { .. }
         | StoreError::Superseded(_)
         | StoreError::Conflict { .. }
@@ -97,6 +98,7 @@ pub(crate) async fn add_them(store: &dyn Store) {
 pub(crate) fn agent_version(number: i64, definition: &str) -> NewAgentVersion {
     NewAgentVersion {
         settings: None,
+        label: NewLabel::default(),
         id: agent_id(number),
         tenant: us(),
         name: name(&format!("agent-{number}")),

@@ -39,6 +39,7 @@ impl Refused {
             StoreError::Unavailable(_) => self.unavailable += 1,
             other @ (StoreError::NotFound(_)
             | StoreError::Exists(_)
+            | StoreError::InUse(_)
             | StoreError::Fenced { .. }
             | StoreError::Superseded(_)
             | StoreError::Conflict { .. }

@@ -141,6 +141,7 @@ pub(crate) async fn deploy(store: &dyn Store) -> Fallible<()> {
         at: NOW,
         receipt: None,
         settings: None,
+        label: ash_store::NewLabel::default(),
     };
     store.deploy_agent(&first).await?;
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
-use ash_engine::agent::{AshToml, MAX_BYTES, MAX_FILES, SentFile, Source};
+use ash_engine::agent::{AshToml, Definition, MAX_BYTES, MAX_FILES, SentFile, Source};
 use proptest::prelude::*;
 
 use super::{Place, names_in};
@@ -205,4 +205,60 @@ fn whether_a_file_can_be_run_is_said_or_seen() {
         let path = place.library.directory(&definition).join(index.to_string());
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, *mode, "{index}");
     }
+}
+
+#[test]
+fn a_captured_directory_is_captured_again_with_some_files_changed() {
+    let place = Place::with_instructions();
+    place.write("notes/one.txt", "one");
+    place.write("notes/two.txt", "two");
+    std::os::unix::fs::symlink("notes/one.txt", place.source().join("link")).unwrap();
+    let script = place.source().join("run.sh");
+    std::fs::write(&script, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let base = place.capture().unwrap();
+    let put = sent(vec![file("notes/one.txt", b"other"), file("node_modules/x/y", b"kept")]);
+    let removed = ["notes/two.txt".to_owned()];
+    let changed = place.library.capture_changed(&base, put, &removed).unwrap();
+    place.holds(
+        &changed,
+        &[
+            ("CLAUDE.md", "be kind"),
+            ("link", "other"),
+            ("node_modules/x/y", "kept"),
+            ("notes/one.txt", "other"),
+            ("run.sh", "#!/bin/sh\n"),
+        ],
+    );
+    let mode = |path: &str| {
+        let path = place.library.directory(&changed).join(path);
+        std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::symlink_metadata(path).unwrap().permissions(),
+        )
+    };
+    assert_eq!((mode("run.sh") & 0o777, mode("CLAUDE.md") & 0o777), (0o555, 0o444));
+    assert_eq!(mode("link") & 0o170_000, 0o120_000, "it is still a link");
+    // What was put by name stays, also if its name is left out elsewhere; and nothing changed is the same.
+    let same = place.library.capture_changed(&changed, Vec::new(), &[]).unwrap();
+    assert_eq!(same.digest, changed.digest);
+    // The one before is as it was.
+    assert_eq!(place.library.read(&base, "notes/two.txt").unwrap(), b"two");
+    for (put, removed, code) in [
+        (Files::new(), vec!["CLAUDE.md"], "missing_claude_md"),
+        (vec![file("notes", b"x")], vec![], "invalid_agent_file"),
+        (vec![file("run.sh/x", b"x")], vec![], "invalid_agent_file"),
+        (vec![file("link/x", b"x")], vec![], "invalid_agent_file"),
+        (vec![file("../x", b"x")], vec![], "invalid_agent_file"),
+        (vec![file("ash.toml", b"x")], vec![], "invalid_ash_toml"),
+    ] {
+        let removed: Vec<String> = removed.into_iter().map(str::to_owned).collect();
+        let before = place.kept();
+        let error = place.library.capture_changed(&base, sent(put), &removed).unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert_eq!(place.kept(), before, "nothing is left of it");
+    }
+    // One that is gone is nobody's fault who asks.
+    let gone = Definition { digest: "0".repeat(64), ..base };
+    let error = place.library.capture_changed(&gone, Vec::new(), &[]).unwrap_err();
+    assert_eq!((error.code(), error.is_transient()), ("agent_storage_unavailable", true));
 }

@@ -218,6 +218,7 @@ impl World {
             at: now,
             receipt: None,
             settings: None,
+            label: ash_store::NewLabel::default(),
         };
         self.store.deploy_agent(&agent).await.unwrap();
     }

@@ -15,6 +15,7 @@ struct Taker {
 
 fn takers() -> Vec<Taker> {
     let taker = |method, route, good| Taker { method, route, good };
+    let files = json!({ "files": [{ "path": "x", "content": "" }] });
     vec![
         taker("POST", "/api/sessions", json!({ "agent": "coder" })),
         taker("PATCH", "/api/sessions/{id}/config", json!({})),
@@ -22,14 +23,14 @@ fn takers() -> Vec<Taker> {
         taker("POST", "/api/sessions/{id}/resume", json!({})),
         taker("POST", "/api/sessions/{id}/messages", json!({ "content": "x", "detach": true })),
         taker("POST", "/api/sessions/{id}/exec", json!({ "command": "true" })),
-        taker(
-            "POST",
-            "/api/sessions/{id}/files",
-            json!({ "files": [{ "path": "x", "content": "" }] }),
-        ),
+        taker("POST", "/api/sessions/{id}/files", files.clone()),
         taker("POST", "/api/sessions/{id}/workspace", json!({ "bundle": "H4sI" })),
         taker("POST", "/api/agents", json!({ "name": "other", "systemPrompt": "x" })),
         taker("PATCH", "/api/agents/{name}", json!({})),
+        taker("PATCH", "/api/agents/{name}/config", json!({})),
+        taker("POST", "/api/agents/{name}/files", files),
+        taker("POST", "/api/agents/{name}/versions", json!({})),
+        taker("PATCH", "/api/agents/{name}/versions/{version}", json!({})),
         taker("POST", "/api/api-keys", json!({ "label": "x" })),
         taker("POST", "/api/credentials", json!({ "type": "custom", "key": "x" })),
     ]
@@ -100,7 +101,7 @@ fn body_schema<'a>(document: &'a Value, taker: &Taker) -> &'a Value {
 }
 
 fn path(route: &str, session: &str) -> String {
-    route.replace("{id}", session).replace("{name}", "coder")
+    route.replace("{id}", session).replace("{name}", "coder").replace("{version}", "1")
 }
 
 /// Everything that a bad request could have changed.
@@ -131,7 +132,7 @@ async fn a_field_of_the_wrong_type_is_refused_on_every_route() {
     for taker in takers() {
         let path = path(taker.route, &session);
         let schema = body_schema(&document, &taker);
-        for (name, field) in schema["properties"].as_object().unwrap() {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
             let Some(types) = types(&document, field) else { continue };
             for wrong in of_other_types(&types) {
                 let mut body = taker.good.clone();

@@ -114,7 +114,7 @@ async fn a_client_that_comes_back_after_every_kill_has_seen_the_log() {
         if page.is_empty() {
             break;
         }
-        listed.extend(page.into_iter().map(|event| event["id"].clone()));
+        listed.extend(page.into_iter().map(|event| event["cursor"].clone()));
     }
     let ids: Vec<Value> = whole.iter().map(|frame| json!(frame.id)).collect();
     assert_eq!(listed, ids);

@@ -1,5 +1,6 @@
 //! The API from outside: a whole server, and clients that do well, badly, or nothing at all.
 
+mod agent_versions;
 mod agents;
 mod asking;
 mod bad_requests;
@@ -18,6 +19,7 @@ mod gate;
 mod heads;
 mod idempotency;
 mod lost;
+mod originals;
 mod pages;
 mod permissions;
 mod pool;

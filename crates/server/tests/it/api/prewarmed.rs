@@ -91,6 +91,29 @@ async fn a_session_has_all_its_options_also_in_a_sandbox_that_waited() {
 }
 
 #[tokio::test]
+async fn what_an_agent_is_set_to_goes_before_what_its_version_says() {
+    let Some(served) = served(&[("ASH_MAX_PREWARMED", "8")]).await else { return };
+    let client = &served.client;
+    deploy(client, "coder", "prewarm = 2").await;
+    until_waiting(client, 2).await;
+    let set = async |count: Value| {
+        let body = json!({ "preWarmCount": count });
+        client.ask("PATCH", "/api/agents/coder/config", &[], Some(&body)).await.ok();
+    };
+    set(json!(3)).await;
+    until_waiting(client, 3).await;
+    // With none its sessions take none that waits, and nothing is what the version says.
+    set(json!(0)).await;
+    create(client, &json!({ "agent": "coder" })).await;
+    assert_eq!(pool(client).await["preWarmHits"], 0);
+    set(Value::Null).await;
+    until_waiting(client, 2).await;
+    create(client, &json!({ "agent": "coder" })).await;
+    assert_eq!(pool(client).await["preWarmHits"], 1);
+    served.end().await;
+}
+
+#[tokio::test]
 async fn those_that_wait_make_room_and_come_back_when_there_is() {
     let settings = [("ASH_MAX_SANDBOXES", "1"), ("ASH_MAX_PREWARMED", "4")];
     let Some(served) = served(&settings).await else { return };

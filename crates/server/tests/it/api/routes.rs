@@ -160,8 +160,19 @@ async fn every_route_answers_as_it_always_did() {
     ask!("PATCH", "/api/agents/coder", json!({ "env": { "B": "2" }, "config": { "c": 3 } }));
     ask!("GET", "/api/agents/coder/versions");
     ask!("GET", "/api/agents/coder/versions/1");
+    let made = json!({ "name": "third", "systemPrompt": "Be kind.", "cloneFrom": 1 });
+    ask!("POST", "/api/agents/coder/versions", made);
+    ask!("PATCH", "/api/agents/coder/versions/3", json!({ "releaseNotes": "Kinder." }));
+    ask!("POST", "/api/agents/coder/versions/3/activate");
+    ask!("GET", "/api/agents/coder/config");
+    ask!("PATCH", "/api/agents/coder/config", json!({ "d": 4 }));
     ask!("GET", "/api/agents/coder/files");
     ask!("GET", "/api/agents/coder/files/CLAUDE.md");
+    let files = json!([{ "path": "notes/two.txt", "content": "dHdvCg==" }]);
+    ask!("POST", "/api/agents/coder/files", json!({ "files": files }));
+    ask!("DELETE", "/api/agents/coder/files/notes%2Fone.txt");
+    ask!("POST", "/api/agents/coder/versions/2/activate");
+    ask!("DELETE", "/api/agents/coder/versions/5");
     // Sessions.
     let create = json!({
         "agent": "coder", "title": "One", "metadata": { "k": "v" }, "model": "m",
@@ -247,16 +258,18 @@ async fn every_route_answers_as_it_always_did() {
     ask!("DELETE", format!("/api/credentials/{made}"));
     ask!("GET", "/api/usage?limit=1");
     ask!("GET", "/api/usage/stats");
+    ask!("GET", "/api/analytics");
     ask!("GET", "/metrics");
     ask!("DELETE", "/api/agents/coder");
     served.end().await;
     compare(&transcript.text);
-    // The documents about the routes have tests of their own, and so have the cloud and bundles.
+    // The documents about the routes have tests of their own, and so have the cloud, bundles, and the operator.
     let elsewhere = |path: &str| {
         path.starts_with("/docs")
             || path.starts_with("/api/cloud/")
             || path.ends_with("/export")
             || path == "/api/sessions/import"
+            || path.starts_with("/api/internal/")
     };
     for (method, path) in super::operations().into_iter().filter(|(_, path)| !elsewhere(path)) {
         assert!(was_asked(&transcript.text, &method, &path), "{method} {path} is not tried here");

@@ -25,6 +25,10 @@ async fn only_a_known_key_opens_the_api() {
                 assert_eq!(answer.status, 200, "{path}");
                 continue;
             }
+            if path.starts_with("/api/internal/") {
+                assert_eq!(answer.refused(403), "no_internal_secret", "{method} {path}");
+                continue;
+            }
             assert_eq!(answer.refused(401), "unauthorized", "{method} {path}");
             assert_eq!(answer.json()["error"], sentence, "{method} {path} {header}");
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
@@ -130,7 +134,7 @@ impl Belongings {
             let path = self.named(&path).unwrap_or(path);
             let endless = path.ends_with("/stream");
             // And there is no cloud here.
-            let counted = ["/health", "/metrics", "/docs", "/api/cloud"];
+            let counted = ["/health", "/metrics", "/docs", "/api/cloud", "/api/internal"];
             let counted = counted.iter().any(|of| path.starts_with(of));
             // When a credential was last used is not of interest here.
             if method == "GET" && !endless && !counted {
@@ -167,6 +171,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
             let file = json!({ "path": "intruder", "content": "eA==" });
             Some(json!({ "files": [file] }))
         }
+        ("POST", "versions") => Some(json!({ "name": "intruder" })),
         ("POST", "workspace") => Some(json!({ "bundle": "H4sI" })),
         ("PATCH", "config") => Some(json!({ "title": "intruder" })),
         ("PATCH", _) => Some(json!({ "env": { "INTRUDER": "1" } })),
@@ -198,7 +203,8 @@ async fn a_stranger_with_every_id_finds_nothing_and_changes_nothing() {
     }
     // Lists are their own.
     for (method, path) in operations() {
-        if method == "GET" && mine.named(&path).is_none() && path != "/metrics" {
+        let is_for_all = path == "/metrics" || path.starts_with("/api/internal/");
+        if method == "GET" && mine.named(&path).is_none() && !is_for_all {
             let answer = stranger.get(&path).await;
             assert!(!mine.appears_in(&answer.body), "{path}: {answer:?}");
             let status = if path.starts_with("/api/cloud/") { 404 } else { 200 };

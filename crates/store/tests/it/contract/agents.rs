@@ -44,7 +44,9 @@ pub(super) async fn versions_are_numbered_and_do_not_change(store: &dyn Store) {
     assert_eq!(store.agent(&us(), &agent).await.unwrap(), second);
     let old = store.agent_version(&us(), &agent, AgentVersion::new(1)).await.unwrap();
     assert_eq!(old, first);
-    assert_eq!(store.agent_versions(&us(), &agent).await.unwrap(), [second, first]);
+    let versions = store.agent_versions(&us(), &agent).await.unwrap();
+    let agents: Vec<Agent> = versions.into_iter().map(|version| version.agent).collect();
+    assert_eq!(agents, [second, first]);
     let never = store.agent_version(&us(), &agent, AgentVersion::new(3)).await;
     assert_eq!(refusal(never), r#"NotFound("agent version")"#);
 }
@@ -78,9 +80,10 @@ pub(super) async fn settings_are_replaced_and_hold_for_every_version(store: &dyn
     let again = store.configure_agent(&us(), &agent, &json("again"), at(35)).await.unwrap();
     assert_eq!((again.version, again.updated_at), (AgentVersion::new(4), at(40)));
     let versions = store.agent_versions(&us(), &agent).await.unwrap();
-    let seen: Vec<_> = versions.iter().map(|v| (v.version.get(), v.updated_at)).collect();
+    let seen: Vec<_> =
+        versions.iter().map(|v| (v.agent.version.get(), v.agent.updated_at)).collect();
     assert_eq!(seen, [(4, at(40)), (3, at(40)), (2, at(35)), (1, at(35))]);
-    assert!(versions.iter().all(|version| version.settings == json("again")));
+    assert!(versions.iter().all(|version| version.agent.settings == json("again")));
     let old = store.agent_version(&us(), &agent, AgentVersion::new(1)).await.unwrap();
     assert_eq!(old, Agent { settings: json("again"), updated_at: at(35), ..first });
 

@@ -13,6 +13,7 @@ mod requests;
 mod sessions;
 mod snapshots;
 mod tenants;
+mod versions;
 
 use ash_store::memory::MemoryStore;
 use ash_store::sqlite::SqliteStore;
@@ -102,6 +103,14 @@ contract! {
         a_key_and_a_credential_can_leave_a_receipt,
         a_key_or_a_credential_whose_receipt_exists_is_not_added,
         what_is_refused_leaves_no_receipt;
+    versions:
+        a_draft_is_a_version_that_new_sessions_do_not_get,
+        another_version_becomes_the_active_one_and_a_deployment_takes_its_place,
+        what_is_said_about_a_version_changes_and_the_rest_stays,
+        a_version_can_be_made_of_something_else_and_sessions_keep_what_they_had,
+        a_deleted_version_is_gone_but_for_its_sessions,
+        the_active_version_is_not_deleted,
+        another_tenants_versions_do_not_exist;
     agents:
         versions_are_numbered_and_do_not_change,
         settings_are_replaced_and_hold_for_every_version,
