@@ -20,6 +20,8 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("heads", include_str!("../../migrations/0008_heads.sql")),
     ("cloud_url", include_str!("../../migrations/0009_cloud_url.sql")),
     ("spend", include_str!("../../migrations/0010_spend.sql")),
+    ("queue", include_str!("../../migrations/0011_queue.sql")),
+    ("attachments", include_str!("../../migrations/0012_attachments.sql")),
 ];
 
 /// The latest version this program knows.

@@ -13,12 +13,14 @@
 //! death of the process and of the machine. Another process may use the file at the same time,
 //! reading or writing; the fence keeps two servers from writing the same session.
 
+mod attachments;
 mod cloud;
 mod connect;
 mod draft;
 mod fault;
 mod migrate;
 mod purge;
+mod queue;
 mod read;
 mod readers;
 mod recent;

@@ -344,7 +344,7 @@ fn change_run(db: &Connection, session: &str, change: &RunChange) -> Result<()> 
     }
 }
 
-fn keep_receipt(db: &Connection, receipt: Option<&Receipt>) -> Result<()> {
+pub(super) fn keep_receipt(db: &Connection, receipt: Option<&Receipt>) -> Result<()> {
     let Some(Receipt { key, body_digest, answer, at }) = receipt else { return Ok(()) };
     let (tenant, answer, at) = (key.tenant.as_str(), answer.get(), at.as_millis());
     let values = params![tenant, key.route, key.key, body_digest, answer, at];
@@ -430,7 +430,12 @@ pub(super) fn change_one(
     }
 }
 
-fn insert(db: &Connection, statement: &str, values: impl Params, what: &'static str) -> Result<()> {
+pub(super) fn insert(
+    db: &Connection,
+    statement: &str,
+    values: impl Params,
+    what: &'static str,
+) -> Result<()> {
     match db.prepare_cached(statement)?.execute(values)? {
         0 => Err(StoreError::Exists(what)),
         _ => Ok(()),
