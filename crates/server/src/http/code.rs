@@ -50,6 +50,7 @@ codes! {
     NO_WORKSPACE = "no_workspace";
     NOT_A_FILE = "not_a_file";
     NOT_FOUND = "not_found";
+    NOT_PENDING = "not_pending";
     NOT_REWOUND = "not_rewound";
     NOT_TEXT = "not_text";
     PATH_NOT_ALLOWED = "path_not_allowed";

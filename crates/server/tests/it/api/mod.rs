@@ -2,6 +2,7 @@
 
 mod agents;
 mod asking;
+mod attachments;
 mod bad_requests;
 mod brought_back;
 mod buckets;
@@ -10,6 +11,7 @@ mod bundles;
 mod client;
 mod cloud;
 mod crash;
+mod edges;
 mod egress;
 mod exec;
 mod files;
@@ -22,6 +24,7 @@ mod pages;
 mod permissions;
 mod pool;
 mod prewarmed;
+mod queue;
 mod routes;
 mod runtimes;
 mod secrets;
