@@ -103,6 +103,16 @@ uuid_id!(
     "snapshot"
 );
 uuid_id!(
+    /// Names a prompt that waits in the queue.
+    QueueItemId,
+    "queue item"
+);
+uuid_id!(
+    /// Names a file that was attached to a session.
+    AttachmentId,
+    "attachment"
+);
+uuid_id!(
     /// Names one item of the outbox.
     OutboxId,
     "outbox"

@@ -17,6 +17,7 @@
 //! | failure | [`failure`] | why something was cut, with a code that never changes |
 //! | receipt | [`resume`] | what a session came back to, and what it did not |
 //! | snapshot | [`snapshot`] | what the agent works on at one moment, captured |
+//! | queue item | [`queue`] | a prompt that is worked on when there is room, and tried again when it fails |
 //! | refusal | [`refusal`] | why a request was turned down; nothing has changed |
 //!
 //! # Numbers that must not be confused
@@ -38,6 +39,7 @@ pub mod permission;
 pub mod policy;
 pub mod pool;
 pub mod pressure;
+pub mod queue;
 pub mod refusal;
 pub mod resume;
 pub mod rfc3339;

@@ -145,6 +145,7 @@ impl Engine {
             cloud,
             housekeeping: Housekeeping::default(),
             rests: Arc::default(),
+            queue: Arc::default(),
             bundles,
             imports: Semaphore::new(1),
         });

@@ -12,8 +12,8 @@ use ash_core::json::Json;
 use ash_core::session::{Origin, Session};
 use ash_core::snapshot::Snapshot;
 use ash_store::{
-    Agent, ImportedSession, NewAgentVersion, NewLabel, NewSession, Places, SessionRecord,
-    Settings, StoreError, StoredSession, StoredSnapshot,
+    Agent, ImportedSession, NewAgentVersion, NewLabel, NewSession, Places, SessionRecord, Settings,
+    StoreError, StoredSession, StoredSnapshot,
 };
 
 use crate::agent::{Definition, Library};

@@ -58,6 +58,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>, registry: &Arc<Registry>) -> Resu
         end_abandoned(shared, registry).await,
         compare_with_host(shared, registry).await,
         purge_receipts(shared).await,
+        purge_queue(shared).await,
         purge_logs(shared).await.map_err(PassError::from),
     ];
     parts.into_iter().collect()
@@ -185,8 +186,17 @@ async fn should_be_alive(shared: &Shared) -> Result<Vec<SandboxRef>, PassError> 
 }
 
 async fn purge_receipts(shared: &Shared) -> Result<(), PassError> {
-    let lifetime = i64::try_from(RECEIPT_LIFETIME.as_millis()).unwrap_or(i64::MAX);
-    let oldest = Timestamp::from_millis(shared.now().as_millis().saturating_sub(lifetime));
-    shared.store.purge_receipts(oldest).await?;
+    shared.store.purge_receipts(ago(shared, RECEIPT_LIFETIME)).await?;
     Ok(())
+}
+
+/// What is over in the queue is kept for as long as an ended session.
+async fn purge_queue(shared: &Shared) -> Result<(), PassError> {
+    shared.store.purge_queue_items(ago(shared, shared.policy.retention)).await?;
+    Ok(())
+}
+
+fn ago(shared: &Shared, time: Duration) -> Timestamp {
+    let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(shared.now().as_millis().saturating_sub(millis))
 }

@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) housekeeping: Housekeeping,
     /// A session has come to rest, or is used again.
     pub(crate) rests: Arc<Signal<u64>>,
+    /// Something was added to the queue, or is ready there.
+    pub(crate) queue: Arc<Signal<u64>>,
     /// What bundles are made of, and where.
     pub(crate) bundles: Option<Bundles>,
     /// Taken while a session from elsewhere gets its name and is recorded: one at a time.

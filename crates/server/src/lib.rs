@@ -2,6 +2,7 @@
 
 mod agents;
 pub mod api;
+mod attachments;
 pub mod beside;
 pub mod cli;
 pub mod client;

@@ -29,10 +29,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{Asks, Descriptions};
+use crate::attachments::Attachments;
 use crate::config::{Config, MinIsolation, PermissionMode};
 use crate::credentials::SessionCredentials;
 use crate::egress::{ModelKey, ModelProxy, Surroundings, Upstream};
-use crate::http::{self, App, AppParts, Bounds, Metrics, Origins};
+use crate::http::{self, App, AppParts, Bounds, Metrics, Origins, QueueDesk};
 use crate::runtime::RuntimeChoice;
 use crate::secret::{ApiSecret, InitialKey, Sealer, initial_key};
 use crate::{beside, cloud, discovery};
@@ -194,7 +195,11 @@ impl Server {
             runtimes,
             metrics: metrics.clone(),
             egress: proxy.clone(),
+            attachments: Attachments::new(&data, config.max_attachment_size.get()),
         });
+        app.clone().tend_attachments().await;
+        let at_once = usize::try_from(config.queue_concurrency.get()).unwrap_or(usize::MAX);
+        engine.work_on_queue(Arc::new(QueueDesk(app.clone())), at_once);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(http::serve(listener, app.clone(), bounds, stop.clone()));

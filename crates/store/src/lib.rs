@@ -18,10 +18,12 @@
 //! have happened with its acknowledgement lost. Whoever gets it claims the session again, which
 //! settles the matter: the earlier write is either in what the claim returns, or fenced out.
 
+mod attachment;
 mod error;
 pub mod memory;
 mod model;
 mod place;
+mod queue;
 mod spend;
 pub mod sqlite;
 mod version;
@@ -39,12 +41,17 @@ use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
+pub use attachment::{Attachment, AttachmentStore};
 pub use error::StoreError;
 pub use model::{
     Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
     Inherited, KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place,
     Places, Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, Settings,
     StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
+};
+pub use queue::{
+    MAX_QUEUE_PAGE_BYTES, MAX_QUEUE_WAIT, NewQueueItem, QUEUE_ROUTE, QueueCounts, QueueError,
+    QueueItem, QueueOutcome, QueueStatus, QueueStore, QueueTask, Withdrawal,
 };
 pub use spend::Spend;
 pub use version::{LabelledVersion, NewLabel, VersionChange, VersionLabel};
@@ -67,7 +74,7 @@ pub const MAX_OUTBOX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the product has to remember. Every method is one atomic, durable operation.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: QueueStore + AttachmentStore + Send + Sync + 'static {
     // --- Tenants and their keys -------------------------------------------------------------
 
     /// Adds a tenant. The default one exists from the start.
@@ -332,7 +339,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// The receipt of a request that was already carried out.
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<Receipt>>;
-    /// Forgets receipts written before `before`; returns how many.
+    /// Forgets receipts written before `before`, but for those of items of the queue that are not over; returns how many.
     async fn purge_receipts(&self, before: Timestamp) -> Result<u64>;
 
     /// Takes up to `limit` tasks of a topic that are ready, or whose taker let `leased_until`

@@ -89,6 +89,11 @@ impl Inner {
         }
         let moved = self.files.take_out(session)?;
         self.files.remove_traces(session)?;
+        if let Err(error) = std::fs::remove_dir_all(self.files.attachments(session))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
+        }
         drop(making);
         self.state().stopped_through.remove(&session);
         if let Some(place) = moved {

@@ -120,6 +120,11 @@ impl Files {
         self.data.join("sandboxes").join(session.to_string()).join(name)
     }
 
+    /// What was attached to a session.
+    pub(super) fn attachments(&self, session: SessionId) -> PathBuf {
+        self.data.join("attachments").join(session.to_string())
+    }
+
     /// The directories of a session, and where to remember what a capture saw of them.
     pub(super) fn places(&self, session: SessionId) -> Places {
         let captured = self.beside(session, "captured");

@@ -6,18 +6,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ash_core::id::{
-    AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, SnapshotId, TenantId,
+    AgentName, ApiKeyId, AttachmentId, CredentialId, OutboxId, QueueItemId, RunId, SessionId,
+    SnapshotId, TenantId,
 };
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Incarnation, Owner, Seq};
 use ash_core::session::{LogEntry, Session};
 use ash_core::time::Timestamp;
 use ash_store::{
-    Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
-    KeyHash, LabelledVersion, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
-    Receipt, ReceiptKey, Resting, Result, RunRecord, SessionFilter, SessionRecord, Spend, Store,
-    StoreError, StoredSession, StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals,
-    UsedCloud, VersionChange,
+    Agent, ApiKey, Attachment, AttachmentStore, Census, Claimed, CloudHead, CloudUse, Commit,
+    Credential, ImportedSession, KeyHash, LabelledVersion, NewAgentVersion, NewQueueItem,
+    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, QueueCounts, QueueItem,
+    QueueOutcome, QueueStatus, QueueStore, QueueTask, Receipt, ReceiptKey, Resting, Result,
+    RunRecord, SessionFilter, SessionRecord, Spend, Store, StoreError, StoredSession,
+    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud, VersionChange,
+    Withdrawal,
 };
 use async_trait::async_trait;
 
@@ -98,9 +101,9 @@ fn unavailable(why: &'static str) -> StoreError {
 }
 
 macro_rules! through_the_line {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $output:ty;)*) => {
+    ($part:ident: $(fn $name:ident($($arg:ident: $type:ty),*) -> $output:ty;)*) => {
         #[async_trait]
-        impl Store for FlakyStore {
+        impl $part for FlakyStore {
             $(async fn $name(&self, $($arg: $type),*) -> Result<$output> {
                 let line = self.line().await;
                 if self.dice.chance(line.1.fails) {
@@ -122,6 +125,39 @@ macro_rules! through_the_line {
 }
 
 through_the_line! {
+    QueueStore:
+    fn create_queue_item(item: &NewQueueItem, receipt: Option<&Receipt>) -> ();
+    fn queue_item(tenant: &TenantId, id: QueueItemId) -> QueueItem;
+    fn queue_items(
+        tenant: &TenantId,
+        status: Option<QueueStatus>,
+        after: Option<QueueItemId>,
+        limit: u32
+    ) -> Vec<QueueItem>;
+    fn queue_counts(tenant: &TenantId) -> QueueCounts;
+    fn withdraw_queue_item(tenant: &TenantId, id: QueueItemId, at: Timestamp) -> Withdrawal;
+    fn next_queue_item() -> Option<Timestamp>;
+    fn claim_queue_item(now: Timestamp, leased_until: Timestamp) -> Option<QueueTask>;
+    fn release_queue_items(now: Timestamp) -> u64;
+    fn hold_queue_item(id: QueueItemId, lease: u32, leased_until: Timestamp) -> ();
+    fn note_queue_item(id: QueueItemId, lease: u32, session: SessionId, run: Option<RunId>) -> ();
+    fn settle_queue_item(id: QueueItemId, lease: u32, outcome: &QueueOutcome, at: Timestamp) -> ();
+    fn purge_queue_items(before: Timestamp) -> u64;
+}
+
+through_the_line! {
+    AttachmentStore:
+    fn create_attachment(attachment: &Attachment, receipt: Option<&Receipt>) -> ();
+    fn attachment(tenant: &TenantId, id: AttachmentId) -> Attachment;
+    fn attachments(tenant: &TenantId, session: SessionId) -> Vec<Attachment>;
+    fn unplaced_attachments(session: SessionId) -> Vec<Attachment>;
+    fn sessions_with_unplaced() -> Vec<SessionId>;
+    fn place_attachment(id: AttachmentId) -> ();
+    fn delete_attachment(tenant: &TenantId, id: AttachmentId, receipt: Option<&ReceiptKey>) -> ();
+}
+
+through_the_line! {
+    Store:
     fn create_tenant(tenant: &Tenant) -> ();
     fn tenant(id: &TenantId) -> Tenant;
     fn tenants() -> Vec<Tenant>;

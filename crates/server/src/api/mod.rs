@@ -6,6 +6,7 @@
 
 mod account;
 mod agent;
+mod attachment;
 mod cloud;
 mod egress;
 mod event;
@@ -15,6 +16,7 @@ mod message;
 mod object;
 mod permission;
 mod problem;
+mod queue;
 mod run;
 pub(crate) mod schema;
 mod session;
@@ -32,6 +34,7 @@ pub use agent::{
     VersionActivated, VersionDeleted, WriteAgentFiles,
 };
 pub use ash_core::rfc3339::{from_rfc3339, rfc3339};
+pub use attachment::{Attachment, AttachmentBody, Attachments, NewAttachment};
 pub use cloud::{CloudSession, CloudSessions};
 pub use egress::{Egress, EgressRequest, Spent};
 pub use event::{Event, Events, Frame, Log, Logs, Message, Messages};
@@ -49,10 +52,13 @@ pub use message::{
 pub(crate) use object::Object;
 pub use permission::{Behavior, DecidePermission, Permission, PermissionDecided, Permissions};
 pub use problem::Problem;
+pub use queue::{
+    NewQueueItem, QueueCounts, QueueItem, QueueItemBody, QueueItemStatus, QueueItems, QueueStats,
+};
 pub use run::{Run, RunBody, RunError, Runs, Usage};
 pub use session::{
-    Activity, CloudFailure, ConversationReceipt, CreateSession, InterruptSession, McpServer, PauseSession,
-    PermissionMode, ResumeReceipt, ResumeSession, Resumed, Session, SessionBody, SessionError,
-    SessionStatus, Sessions, UpdateConfig, WhenRunning,
+    Activity, CloudFailure, ConversationReceipt, CreateSession, InterruptSession, McpServer,
+    PauseSession, PermissionMode, ResumeReceipt, ResumeSession, Resumed, Session, SessionBody,
+    SessionError, SessionStatus, Sessions, UpdateConfig, WhenRunning,
 };
 pub use snapshot::{SessionSnapshot, Snapshot, SnapshotFailure, SnapshotLocation, Snapshots};

@@ -26,6 +26,7 @@ mod output;
 mod parse;
 mod prefix;
 mod questions;
+mod queue;
 mod render;
 mod serve;
 mod session;
@@ -73,6 +74,7 @@ enum Command {
     Chat(chat::Args),
     Key(key::Args),
     Credential(credential::Args),
+    Queue(queue::Args),
     Health(health::Args),
     Config(config::Args),
     Doctor(doctor::Args),
@@ -148,6 +150,9 @@ fn dispatch(
         }
         Command::Credential(args) => {
             with_server(connection, env, json, async |ctx| credential::run(&ctx, args).await)
+        }
+        Command::Queue(args) => {
+            with_server(connection, env, json, async |ctx| queue::run(&ctx, args).await)
         }
         Command::Health(_) => {
             with_server(connection, env, json, async |ctx| health::run(&ctx).await)

@@ -21,6 +21,9 @@ const SHORTEST_OF_SESSION: usize = 18;
 /// How many ids that begin alike are named.
 const MAX_CANDIDATES: u32 = 10;
 
+/// Among how many items of the queue one is looked for.
+const LATEST_ITEMS: u32 = 500;
+
 /// How many characters tell sessions apart, also from those that are not in the list.
 pub(super) fn session_length<'a>(ids: impl IntoIterator<Item = &'a str>) -> usize {
     unique_length(ids).max(SHORTEST_OF_SESSION)
@@ -86,6 +89,16 @@ pub(super) async fn credential(client: &Client, text: &str) -> anyhow::Result<St
     let ids = client.credentials().await?;
     let ids: Vec<String> = ids.iter().map(|credential| credential.id.to_string()).collect();
     among("credential", &ids, text)
+}
+
+/// The item of the queue that a person means, among the latest.
+pub(super) async fn queue_item(client: &Client, text: &str) -> anyhow::Result<String> {
+    if let Some(id) = whole(text) {
+        return Ok(id.to_string());
+    }
+    let page = client.queue_items(None, LATEST_ITEMS).await?;
+    let ids: Vec<String> = page.items.iter().map(|item| item.id.to_string()).collect();
+    among("queue item", &ids, text)
 }
 
 /// The key or credential that a person means, by the beginning of its id.

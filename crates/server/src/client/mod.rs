@@ -9,6 +9,7 @@ mod agents;
 mod bundles;
 mod error;
 mod files;
+mod queue;
 mod request;
 mod sessions;
 mod sse;

@@ -96,6 +96,10 @@ settings! {
     retention_ms: Duration = "ASH_RETENTION_MS" default "604800000", Now;
     /// With less room on the disk of the data directory, in megabytes, such files are removed earlier; 0: never
     min_free_mb: u32 = "ASH_MIN_FREE_MB" default "1024", Now;
+    /// How many items of the queue are worked on at once
+    queue_concurrency: NonZeroU32 = "ASH_QUEUE_CONCURRENCY" default "4", Now;
+    /// The largest attachment, in bytes; no more than 104857600
+    max_attachment_size: NonZeroU32 = "ASH_MAX_ATTACHMENT_SIZE" default "10485760", Now;
     /// How long a session lives before it is ended
     session_ttl_ms: Option<Duration> = "ASH_SESSION_TTL_MS" default "off", Now;
     /// How long a bridge whose server does not return goes on after its turn

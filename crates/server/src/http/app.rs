@@ -21,6 +21,7 @@ use super::error::ApiError;
 use super::sse::LargeFrames;
 use crate::agents::definition_of;
 use crate::api::PermissionMode;
+use crate::attachments::Attachments;
 use crate::egress::ModelProxy;
 use crate::runtime::RuntimeChoice;
 use crate::secret::{ApiSecret, Sealer};
@@ -60,6 +61,8 @@ pub struct AppParts {
     pub metrics: Metrics,
     /// What sandboxes ask of others.
     pub egress: ModelProxy,
+    /// What is attached to sessions.
+    pub attachments: Attachments,
 }
 
 /// What the handlers work with. Cheap to clone; all clones are the same.
@@ -172,6 +175,10 @@ impl App {
 
     pub(super) fn library(&self) -> &Library {
         &self.0.parts.library
+    }
+
+    pub(super) fn attachments(&self) -> &Attachments {
+        &self.0.parts.attachments
     }
 
     pub(super) fn large_frames(&self) -> &LargeFrames {

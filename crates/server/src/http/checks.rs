@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::extract::{length, range};
-use crate::api::{CreateSession, UpdateConfig};
+use crate::api::{Block, CreateSession, MAX_TEXT_CHARS, UpdateConfig};
 
 /// The longest time that a session can be told to live or to be idle: a year.
 const LONGEST_MS: u64 = 31_536_000_000;
@@ -104,4 +106,42 @@ pub(super) fn check_env(env: Option<&BTreeMap<String, String>>) -> Result<(), Ap
         }
     }
     Ok(())
+}
+
+/// What pictures can be.
+const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
+
+/// Refuses a part of a prompt that no model could read.
+pub(super) fn check_block(block: &Block) -> Result<(), ApiError> {
+    match block {
+        Block::Text { text } if text.is_empty() => Err(ApiError::invalid("a block has no text")),
+        Block::Text { text } => length("the text of a block", text, MAX_TEXT_CHARS),
+        Block::Image { source } => check_source("image", source, &|kind| PICTURES.contains(&kind)),
+        Block::Document { source } => check_source("document", source, &|kind| kind.contains('/')),
+    }
+}
+
+/// Refuses a source that cannot be one: bytes in base64, an address, a file of the provider, or text.
+fn check_source(
+    what: &str,
+    source: &Map<String, Value>,
+    is_type: &dyn Fn(&str) -> bool,
+) -> Result<(), ApiError> {
+    let field = |name: &str| source.get(name).and_then(Value::as_str).unwrap_or_default();
+    let wrong = |why: &str| Err(ApiError::invalid(format!("the source of {what} blocks {why}")));
+    match field("type") {
+        "base64" if !is_type(field("media_type")) => {
+            wrong("needs a media_type that is one of theirs")
+        }
+        "base64" if field("data").is_empty() => wrong("needs data"),
+        "base64" if BASE64_STANDARD.decode(field("data")).is_err() => {
+            wrong("has no base64 as data")
+        }
+        "url" if !field("url").starts_with("http") => wrong("needs a url"),
+        "text" if what == "image" || field("data").is_empty() => wrong("needs data"),
+        "file" if field("file_id").is_empty() => wrong("needs a file_id"),
+        "base64" | "url" | "text" | "file" => Ok(()),
+        "content" if what == "document" => Ok(()),
+        _ => wrong("needs a type: base64, url, text or file"),
+    }
 }

@@ -52,6 +52,7 @@ codes! {
     NOT_A_FILE = "not_a_file";
     NOT_FOUND = "not_found";
     NOT_OFFERED = "not_offered";
+    NOT_PENDING = "not_pending";
     NOT_REWOUND = "not_rewound";
     NOT_TEXT = "not_text";
     PATH_NOT_ALLOWED = "path_not_allowed";

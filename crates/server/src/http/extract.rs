@@ -106,26 +106,40 @@ where
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let (parts, body) = request.into_parts();
-        is_json(&parts.headers)?;
-        let length = body
-            .size_hint()
-            .upper()
-            .map_or(LIMIT, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        if length > LIMIT {
-            return Err(too_large(LIMIT));
-        }
-        let place = match length {
-            0..=SMALL_BODY => None,
-            length => Some(place_for(length).await?),
-        };
-        let bytes = timeout(BODY_DEADLINE, gather(body, LIMIT)).await.map_err(|_| late())??;
-        if bytes.is_empty() {
-            return Err(ApiError::invalid("A JSON body is missing"));
-        }
-        let value = parse(&bytes)?;
+        let Uploaded { value, place, .. } = upload(request, LIMIT).await?;
         Ok(Self { value, place })
     }
+}
+
+/// An upload, with the digest of its bytes.
+pub(crate) struct Uploaded<T> {
+    pub(crate) value: T,
+    pub(crate) digest: [u8; 32],
+    /// To be kept until nothing of it is held any more.
+    pub(crate) place: Option<SemaphorePermit<'static>>,
+}
+
+/// Reads an upload of at most `limit` bytes.
+pub(crate) async fn upload<T: DeserializeOwned>(
+    request: Request,
+    limit: usize,
+) -> Result<Uploaded<T>, ApiError> {
+    let (parts, body) = request.into_parts();
+    is_json(&parts.headers)?;
+    let length = body.size_hint().upper();
+    let length = length.map_or(limit, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    if length > limit {
+        return Err(too_large(limit));
+    }
+    let place = match length {
+        0..=SMALL_BODY => None,
+        length => Some(place_for(length).await?),
+    };
+    let bytes = timeout(BODY_DEADLINE, gather(body, limit)).await.map_err(|_| late())??;
+    if bytes.is_empty() {
+        return Err(ApiError::invalid("A JSON body is missing"));
+    }
+    Ok(Uploaded { value: parse(&bytes)?, digest: *blake3::hash(&bytes).as_bytes(), place })
 }
 
 /// A place for an upload of so many bytes, which are there twice for a while: as JSON, and read.

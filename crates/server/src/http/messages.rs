@@ -20,7 +20,7 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
-use super::checks::{check_model, check_permission_timeout};
+use super::checks::{check_block, check_model, check_permission_timeout};
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, Query, Room, length, range, sequence};
 use super::idempotency::{IdempotencyKey, Repeatable};
@@ -92,7 +92,7 @@ pub(super) async fn send(
 }
 
 /// Hands a prompt to the engine.
-async fn accept(
+pub(super) async fn accept(
     app: &App,
     caller: &Caller,
     stored: &StoredSession,
@@ -114,6 +114,7 @@ async fn accept(
         },
     };
     let id = stored.record.id;
+    app.place_attachments(stored, prompt.wake).await;
     Ok(app.engine().prompt(&caller.tenant, id, prompt, idempotency).await?)
 }
 
@@ -211,6 +212,7 @@ fn check(body: &SendMessage) -> Result<(), ApiError> {
         Content::Text(text) => length("content", text, MAX_TEXT_CHARS)?,
         Content::Blocks(blocks) => {
             range("the number of blocks in content", blocks.len(), 1, MAX_BLOCKS)?;
+            blocks.iter().try_for_each(check_block)?;
         }
     }
     check_model(body.model.as_deref())?;

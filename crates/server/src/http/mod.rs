@@ -16,6 +16,7 @@ mod agent_files;
 mod agent_versions;
 mod agents;
 mod app;
+mod attachments;
 mod auth;
 mod bundles;
 mod checks;
@@ -41,6 +42,7 @@ mod metrics;
 mod openapi;
 mod permissions;
 mod pieces;
+mod queue;
 mod runs;
 mod sessions;
 mod snapshots;
@@ -64,6 +66,7 @@ pub use code::codes;
 pub use connection::Bounds;
 pub use metrics::Metrics;
 pub use openapi::document;
+pub(crate) use queue::QueueDesk;
 
 /// Serves the API until told to stop, and then until the connections that are open are done.
 pub async fn serve(listener: TcpListener, app: App, bounds: Bounds, stop: CancellationToken) {
@@ -130,6 +133,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(files::list, files::write))
         .routes(routes!(files::read, files::delete))
         .routes(routes!(workspace::download, workspace::upload))
+        .routes(routes!(attachments::create, attachments::list))
+        .routes(routes!(attachments::read, attachments::delete))
+        .routes(routes!(queue::create, queue::list))
+        .routes(routes!(queue::stats))
+        .routes(routes!(queue::get, queue::cancel))
         .routes(routes!(agents::deploy, agents::list))
         .routes(routes!(agents::get, agents::update, agents::delete))
         .routes(routes!(agents::config, agents::configure))

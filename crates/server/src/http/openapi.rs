@@ -26,6 +26,7 @@ use crate::api::Problem;
         (name = "files", description = "What sessions work on"),
         (name = "messages", description = "Prompts and the log"),
         (name = "runs", description = "What became of each prompt"),
+        (name = "queue", description = "Prompts that are worked on when there is room"),
         (name = "account", description = "Keys, credentials and usage"),
         (name = "operations", description = "For whoever runs the server"),
     ),

@@ -7,7 +7,7 @@ use ash_core::failure::{Failure, FailureCode};
 use ash_core::id::{AgentName, SessionId};
 use ash_core::refusal::Refusal;
 use ash_core::session::{IfRunning, State as Standing, Status};
-use ash_engine::{EngineError, RequireState};
+use ash_engine::{EngineError, Idempotency, RequireState};
 use ash_store::{PageRequest, SessionFilter, Settings, StoredSession};
 use axum::Json as JsonAnswer;
 use axum::extract::State;
@@ -50,6 +50,17 @@ pub(super) async fn create(
     JsonBody { value: body, digest, .. }: JsonBody<CreateSession>,
 ) -> Result<(StatusCode, JsonAnswer<SessionBody>), ApiError> {
     check(&body)?;
+    let created = open(&app, &caller, body, key.of(&caller.tenant, digest)).await?;
+    made(&app, &caller, &created).await
+}
+
+/// Makes a session, which starts then.
+pub(super) async fn open(
+    app: &App,
+    caller: &Caller,
+    body: CreateSession,
+    idempotency: Option<Idempotency>,
+) -> Result<Arc<StoredSession>, ApiError> {
     let agent: AgentName = body.agent.parse().map_err(|_| no_such_agent(&body.agent))?;
     let no_agent = |error| {
         if let EngineError::NotFound("agent") = error {
@@ -60,9 +71,8 @@ pub(super) async fn create(
         }
         error.into()
     };
-    let idempotency = key.of(&caller.tenant, digest);
-    if let Some(earlier) = app.created_before(&caller, idempotency.as_ref()).await? {
-        return made(&app, &caller, &earlier).await;
+    if let Some(earlier) = app.created_before(caller, idempotency.as_ref()).await? {
+        return Ok(earlier);
     }
     let deployed = app.store().agent(&caller.tenant, &agent).await;
     let deployed = deployed.map_err(|error| no_agent(error.into()))?;
@@ -84,8 +94,7 @@ pub(super) async fn create(
         time_to_live: body.ttl_ms.map(Duration::from_millis).or(app.session_ttl()),
         idle_timeout: body.idle_timeout_ms.map(Duration::from_millis),
     };
-    let created = app.engine().create_session(create, idempotency).await.map_err(no_agent)?;
-    made(&app, &caller, &created).await
+    app.engine().create_session(create, idempotency).await.map_err(no_agent)
 }
 
 /// Answers with a session once it has started.
@@ -121,7 +130,7 @@ fn could_not_create(failure: &Failure) -> ApiError {
     start_failed(failure.code, &format!("Failed to create session: {}", failure.message))
 }
 
-fn no_such_agent(name: &str) -> ApiError {
+pub(super) fn no_such_agent(name: &str) -> ApiError {
     let mut shown: String = name.chars().take(64).collect();
     if shown.len() < name.len() {
         shown.push('…');

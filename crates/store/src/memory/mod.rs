@@ -4,12 +4,14 @@
 //! another backend behaves differently, the other backend is wrong.
 
 mod agents;
+mod attachments;
 mod cloud;
 mod commit;
 mod create;
 mod keys;
 mod outbox;
 mod purge;
+mod queue;
 mod snapshots;
 mod store;
 mod usage;
@@ -18,7 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use ash_core::id::{
-    AgentId, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, SnapshotId, TenantId,
+    AgentId, ApiKeyId, AttachmentId, CredentialId, OutboxId, QueueItemId, RunId, SessionId,
+    SnapshotId, TenantId,
 };
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner, Seq};
@@ -26,6 +29,7 @@ use ash_core::run::{RunStatus, Usage};
 use ash_core::session::{LogEntry, RunChange, Session};
 use ash_core::time::Timestamp;
 
+use crate::attachment::Attachment;
 use crate::model::{
     Agent, ApiKey, CloudHead, Credential, OutboxItem, Receipt, ReceiptKey, RunRecord,
     SessionFilter, SessionRecord, StoredSession, StoredSnapshot, Tenant, UsedCloud, storable_usage,
@@ -55,6 +59,8 @@ struct Tables {
     purged: BTreeMap<SessionId, (AgentId, Vec<LogEntry>)>,
     receipts: BTreeMap<ReceiptKey, Receipt>,
     outbox: BTreeMap<OutboxId, OutboxRow>,
+    queue: BTreeMap<QueueItemId, queue::QueueRow>,
+    attachments: BTreeMap<AttachmentId, Attachment>,
     last_owner: Owner,
     /// Which cloud is used, and as whom.
     cloud_use: Option<(UsedCloud, String)>,

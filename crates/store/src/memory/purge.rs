@@ -81,6 +81,7 @@ impl Tables {
         {
             self.purged.insert(id, (agent, row.log));
         }
+        self.attachments.retain(|_, attachment| attachment.session != id);
         self.keep_outbox(outbox);
         self.purge_agent(agent);
         Ok(())

@@ -465,7 +465,7 @@ impl Store for MemoryStore {
     async fn purge_receipts(&self, before: Timestamp) -> Result<u64> {
         let mut tables = self.tables();
         let had = tables.receipts.len();
-        tables.receipts.retain(|_, receipt| receipt.at >= before);
+        tables.forget_receipts(before);
         Ok((had - tables.receipts.len()) as u64)
     }
 

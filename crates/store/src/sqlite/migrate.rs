@@ -21,6 +21,8 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("cloud_url", include_str!("../../migrations/0009_cloud_url.sql")),
     ("spend", include_str!("../../migrations/0010_spend.sql")),
     ("versions", include_str!("../../migrations/0011_versions.sql")),
+    ("queue", include_str!("../../migrations/0012_queue.sql")),
+    ("attachments", include_str!("../../migrations/0013_attachments.sql")),
 ];
 
 /// The latest version this program knows.

@@ -14,12 +14,14 @@
 //! reading or writing; the fence keeps two servers from writing the same session.
 
 mod agents;
+mod attachments;
 mod cloud;
 mod connect;
 mod draft;
 mod fault;
 mod migrate;
 mod purge;
+mod queue;
 mod read;
 mod readers;
 mod recent;

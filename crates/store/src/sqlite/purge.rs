@@ -91,7 +91,13 @@ pub(super) fn purge(
         let expected = Seq::new(u64::try_from(last_seq).unwrap_or_default());
         return Err(StoreError::Conflict { session, expected });
     }
-    let for_good = [sql::PURGE_SNAPSHOTS, sql::PURGE_RUNS, sql::PURGE_SPEND, sql::PURGE_SETTINGS];
+    let for_good = [
+        sql::attachment::PURGE,
+        sql::PURGE_SNAPSHOTS,
+        sql::PURGE_RUNS,
+        sql::PURGE_SPEND,
+        sql::PURGE_SETTINGS,
+    ];
     for statement in for_good {
         db.prepare_cached(statement)?.execute([&id])?;
     }

@@ -252,11 +252,11 @@ pub(super) fn count(row: &Row<'_>, column: usize) -> Result<u64> {
     u64::try_from(stored).map_err(|error| damaged("count", error))
 }
 
-fn time(row: &Row<'_>, column: usize) -> Result<Timestamp> {
+pub(super) fn time(row: &Row<'_>, column: usize) -> Result<Timestamp> {
     Ok(Timestamp::from_millis(row.get(column)?))
 }
 
-fn maybe_time(row: &Row<'_>, column: usize) -> Result<Option<Timestamp>> {
+pub(super) fn maybe_time(row: &Row<'_>, column: usize) -> Result<Option<Timestamp>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
 }
 
@@ -269,14 +269,14 @@ fn json(row: &Row<'_>, column: usize, what: &'static str) -> Result<Json> {
     Json::parse(row.get(column)?).map_err(|error| damaged(what, error))
 }
 
-fn parsed<T>(row: &Row<'_>, column: usize, what: &'static str) -> Result<T>
+pub(super) fn parsed<T>(row: &Row<'_>, column: usize, what: &'static str) -> Result<T>
 where
     T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
 {
     parse(row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?, what)
 }
 
-fn parse<T>(text: &str, what: &'static str) -> Result<T>
+pub(super) fn parse<T>(text: &str, what: &'static str) -> Result<T>
 where
     T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
 {

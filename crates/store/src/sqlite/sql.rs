@@ -6,12 +6,15 @@
 
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $sql:literal;)*) => {
-        $($(#[$doc])* pub(super) const $name: &str = $sql;)*
+        $($(#[$doc])* pub(in crate::sqlite) const $name: &str = $sql;)*
 
         #[cfg(test)]
-        const ALL: &[(&str, &str)] = &[$((stringify!($name), $sql)),*];
+        pub(in crate::sqlite) const ALL: &[(&str, &str)] = &[$((stringify!($name), $sql)),*];
     };
 }
+
+pub(super) mod attachment;
+pub(super) mod queue;
 
 /// Sorts before every id.
 pub(super) const BEFORE_EVERY_ID: &str = "";
@@ -286,7 +289,11 @@ statements! {
     RECEIPT =
         "SELECT body_digest, answer, at FROM receipt
          WHERE tenant_id = ?1 AND route = ?2 AND request_key = ?3";
-    PURGE_RECEIPTS = "DELETE FROM receipt WHERE at < ?1";
+    /// Those of an item of the queue that is not over are not forgotten: it may be taken up after any time.
+    PURGE_RECEIPTS =
+        "DELETE FROM receipt WHERE at < ?1 AND (route <> 'queue' OR NOT EXISTS (
+            SELECT 1 FROM queue_item q
+            WHERE q.id = SUBSTR(request_key, 1, 36) AND q.completed_at IS NULL))";
 
     INSERT_OUTBOX =
         "INSERT INTO outbox (id, topic, payload, ready_at, available_at, attempt)
@@ -403,7 +410,7 @@ mod test {
     #[test]
     fn every_statement_prepares_on_a_migrated_database() {
         let connection = migrated();
-        for (name, sql) in ALL {
+        for (name, sql) in [ALL, queue::ALL, attachment::ALL].concat() {
             if let Err(error) = connection.prepare(sql) {
                 panic!("{name} does not prepare: {error}");
             }
@@ -449,6 +456,15 @@ mod test {
             (RELEASE_OUTBOX, "outbox_by_topic"),
             (FAR_OUTBOX, "outbox_by_topic"),
             (PURGE_RECEIPTS, "receipt_by_age"),
+            (queue::NEXT_ITEM, "queue_item_open"),
+            (queue::NEXT_ITEM, "queue_item_busy"),
+            (queue::NEXT_TIME, "queue_item_due"),
+            (queue::ITEMS, "queue_item_by_tenant (tenant_id=? AND id<?)"),
+            (queue::COUNTS, "COVERING INDEX queue_item_by_status"),
+            (queue::PURGE, "queue_item_over"),
+            (attachment::OF_SESSION, "attachment_by_session"),
+            (attachment::UNPLACED, "attachment_unplaced"),
+            (attachment::SESSIONS_WITH_UNPLACED, "attachment_unplaced"),
         ] {
             let plan = plan(sql);
             assert!(plan.contains(index), "{sql}\nis not looked up in {index}:\n{plan}");

@@ -5,7 +5,8 @@ use std::fmt::Debug;
 
 use ash_core::failure::Death;
 use ash_core::id::{
-    AgentId, AgentName, ApiKeyId, CredentialId, OutboxId, RunId, SessionId, TenantId,
+    AgentId, AgentName, ApiKeyId, AttachmentId, CredentialId, OutboxId, QueueItemId, RunId,
+    SessionId, TenantId,
 };
 use ash_core::json::Json;
 use ash_core::number::{AgentVersion, Fence, Owner, Seq, SpoolPosition};
@@ -45,6 +46,8 @@ numbered_ids! {
     key_id -> ApiKeyId;
     credential_id -> CredentialId;
     outbox_id -> OutboxId;
+    queue_id -> QueueItemId;
+    attachment_id -> AttachmentId;
 }
 
 pub(crate) fn us() -> TenantId {

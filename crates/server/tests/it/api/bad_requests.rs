@@ -25,6 +25,12 @@ fn takers() -> Vec<Taker> {
         taker("POST", "/api/sessions/{id}/exec", json!({ "command": "true" })),
         taker("POST", "/api/sessions/{id}/files", files.clone()),
         taker("POST", "/api/sessions/{id}/workspace", json!({ "bundle": "H4sI" })),
+        taker(
+            "POST",
+            "/api/sessions/{id}/attachments",
+            json!({ "filename": "x", "content": "eA==" }),
+        ),
+        taker("POST", "/api/queue", json!({ "agentName": "coder", "prompt": "x" })),
         taker("POST", "/api/agents", json!({ "name": "other", "systemPrompt": "x" })),
         taker("PATCH", "/api/agents/{name}", json!({})),
         taker("PATCH", "/api/agents/{name}/config", json!({})),
@@ -113,6 +119,8 @@ async fn everything(client: &Client, session: &str) -> Vec<Value> {
         "/api/agents/coder/versions",
         "/api/api-keys",
         "/api/credentials",
+        "/api/queue",
+        &format!("/api/sessions/{session}/attachments"),
         &format!("/api/sessions/{session}/events?limit=1000"),
         &format!("/api/sessions/{session}/runs"),
     ] {

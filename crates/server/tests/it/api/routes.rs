@@ -203,6 +203,15 @@ async fn every_route_answers_as_it_always_did() {
     let bundle = "H4sIAAAAAAACA2NgGAWjYBSMVAAALq+17wAEAAA=";
     ask!("GET", of("/workspace"));
     ask!("POST", of("/workspace"), json!({ "bundle": bundle }));
+    // Attachments.
+    let attached =
+        json!({ "filename": "a/plan.md", "mimeType": "text/markdown", "content": "aGkK" });
+    let attached = ask!("POST", of("/attachments"), attached).json();
+    let attached = attached["attachment"]["id"].as_str().unwrap().to_owned();
+    ask!("GET", of("/attachments"));
+    ask!("GET", format!("/api/attachments/{attached}"));
+    ask!("DELETE", format!("/api/attachments/{attached}"));
+    ask!("DELETE", of("/files/attachments%2Fplan.md"));
     // A run, told in full.
     let run = client.say(&id, "/think Hm.\n/bash echo hi\n/say Hello").await.all().await;
     transcript.note_stream(&format!("POST {}", of("/messages")), &run);
@@ -247,6 +256,29 @@ async fn every_route_answers_as_it_always_did() {
     ask!("POST", of("/fork"), json!({ "turn": 2 }));
     ask!("POST", of("/resume"));
     ask!("DELETE", of(""));
+    // The queue: of one session one item at a time, so the other one waits.
+    let made = client.post("/api/sessions", &json!({ "agent": "coder" })).await.ok();
+    let queued = made["session"]["id"].as_str().unwrap().to_owned();
+    let item =
+        |prompt: &str| json!({ "agentName": "coder", "prompt": prompt, "sessionId": queued });
+    let first = ask!("POST", "/api/queue", item(&held("Queued"))).json();
+    let first = format!("/api/queue/{}", first["item"]["id"].as_str().unwrap());
+    let stands = async |field: &str| loop {
+        let item = client.get(&first).await.ok();
+        if !item["item"][field].is_null() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    stands("runId").await;
+    let second = ask!("POST", "/api/queue", item("Later")).json();
+    let second = second["item"]["id"].as_str().unwrap().to_owned();
+    ask!("DELETE", format!("/api/queue/{second}"));
+    let_go(client, &queued).await;
+    stands("completedAt").await;
+    ask!("GET", first);
+    ask!("GET", "/api/queue?status=cancelled");
+    ask!("GET", "/api/queue/stats");
     // The account.
     let made = ask!("POST", "/api/api-keys", json!({ "label": "mine" })).json();
     ask!("GET", "/api/api-keys");

@@ -80,6 +80,8 @@ struct Belongings {
     snapshot: String,
     key: String,
     credential: String,
+    attachment: String,
+    item: String,
 }
 
 impl Belongings {
@@ -94,17 +96,28 @@ impl Belongings {
             json!({ "agent": "coder", "title": "title-of-mine", "credentialId": credential });
         let made = client.post("/api/sessions", &create).await.ok();
         let session = text(&made["session"]["id"]);
+        let file = json!({ "filename": "file-of-mine", "content": "eA==" });
+        let attached =
+            client.post(&format!("/api/sessions/{session}/attachments"), &file).await.ok();
+        let item = json!({ "agentName": "coder", "prompt": "item-of-mine", "sessionId": session });
+        let item = text(&client.post("/api/queue", &item).await.ok()["item"]["id"]);
+        while client.get(&format!("/api/queue/{item}")).await.ok()["item"]["completedAt"].is_null()
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
         let run = client.say(&session, "word-of-mine\n/say answer-of-mine").await.all().await;
         let run = text(&run.last().unwrap().data["runId"]);
         // What is captured later is no change that a stranger made.
         let snapshot = loop {
             let now = client.get(&format!("/api/sessions/{session}")).await.ok();
-            if let Some(snapshot) = now["session"]["snapshot"]["id"].as_str() {
+            let last = &now["session"]["snapshot"];
+            if let Some(snapshot) = last["id"].as_str().filter(|_| last["turn"] == 2) {
                 break snapshot.to_owned();
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         };
-        Self { session, run, snapshot, key: text(&key["id"]), credential }
+        let attachment = text(&attached["attachment"]["id"]);
+        Self { session, run, snapshot, key: text(&key["id"]), credential, attachment, item }
     }
 
     /// A route with the first tenant's names in it; nothing, if it names nothing.
@@ -112,6 +125,8 @@ impl Belongings {
         let id = match path.split('/').nth(2) {
             Some("api-keys") => &self.key,
             Some("credentials") => &self.credential,
+            Some("attachments") => &self.attachment,
+            Some("queue") => &self.item,
             _ => &self.session,
         };
         let named = path
@@ -153,7 +168,7 @@ impl Belongings {
     fn appears_in(&self, text: &str) -> bool {
         let of_mine = text.contains("-of-mine") || text.contains("You are tested");
         of_mine
-            || [&self.session, &self.run, &self.key, &self.credential]
+            || [&self.session, &self.run, &self.key, &self.credential, &self.attachment, &self.item]
                 .into_iter()
                 .any(|id| text.contains(id.as_str()))
     }
@@ -172,6 +187,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
             Some(json!({ "files": [file] }))
         }
         ("POST", "versions") => Some(json!({ "name": "intruder" })),
+        ("POST", "attachments") => Some(json!({ "filename": "intruder", "content": "eA==" })),
         ("POST", "workspace") => Some(json!({ "bundle": "H4sI" })),
         ("PATCH", "config") => Some(json!({ "title": "intruder" })),
         ("PATCH", _) => Some(json!({ "env": { "INTRUDER": "1" } })),

@@ -2,6 +2,7 @@
 //! store that passes here can take its place.
 
 mod agents;
+mod attachments;
 mod cloud;
 mod commits;
 mod histories;
@@ -9,6 +10,7 @@ mod lists;
 mod log;
 mod owners;
 mod purge;
+mod queue;
 mod requests;
 mod sessions;
 mod snapshots;
@@ -185,6 +187,27 @@ contract! {
         runs_that_ended_are_listed_with_their_agents_the_last_one_first,
         usage_of_a_deleted_agent_still_counts,
         an_absurd_usage_does_not_spoil_the_sum;
+    queue:
+        an_item_comes_back_as_it_was_added,
+        an_item_can_leave_a_receipt,
+        another_tenants_item_does_not_exist,
+        items_are_listed_newest_first_and_counted,
+        items_are_taken_by_priority_then_by_age,
+        an_item_is_leased_and_taken_again_when_its_lease_passed,
+        what_was_taken_can_be_released,
+        only_the_latest_taker_writes,
+        a_failed_attempt_is_made_again_in_the_same_session,
+        of_one_session_one_item_is_taken_at_a_time,
+        only_what_waits_is_withdrawn,
+        an_item_that_another_clock_put_back_is_not_waited_for,
+        items_that_are_over_are_forgotten_in_time,
+        receipts_of_an_item_stay_until_it_is_over;
+    attachments:
+        an_attachment_comes_back_as_it_was_added,
+        no_two_attachments_of_a_session_lie_at_the_same_path,
+        an_attachment_needs_a_session_of_its_tenant,
+        what_was_not_placed_is_known_until_it_is,
+        an_attachment_takes_its_receipt_along_if_that_is_named;
     requests:
         a_receipt_comes_back_as_it_was_written,
         a_receipt_is_another_one_for_another_tenant_route_or_key,

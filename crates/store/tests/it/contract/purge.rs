@@ -105,6 +105,9 @@ pub(super) async fn a_purged_session_leaves_nothing(store: &dyn Store) {
     deploy(store, 1).await;
     let (one, other) = (ended(store, 10).await, ended(store, 20).await);
     store.add_spend(one.id(), Spend { cost: 1, tokens: 1 }).await.unwrap();
+    for conversation in [&one, &other] {
+        super::attachments::attach(store, conversation.id()).await;
+    }
     store.purge_session(one.id(), one.fence, &[]).await.unwrap();
     let gone = r#"NotFound("session")"#;
     assert_eq!(refusal(store.session(&us(), one.id()).await), gone);
@@ -120,6 +123,8 @@ pub(super) async fn a_purged_session_leaves_nothing(store: &dyn Store) {
     assert_eq!(left.iter().map(|left| left.record.id).collect::<Vec<_>>(), [other.id()]);
     assert_eq!(store.usage(&us(), &UsageFilter::default()).await.unwrap().runs, 1);
     assert_eq!(store.snapshots(other.id(), 9).await.unwrap().len(), 1, "the other is as it was");
+    assert_eq!(store.attachments(&us(), one.id()).await.unwrap(), []);
+    assert_eq!(store.attachments(&us(), other.id()).await.unwrap().len(), 1);
     // The same id is as good as new.
     Conversation::begin(store, 10).await;
     assert_eq!(store.spend(one.id()).await.unwrap(), Spend::default());
