@@ -127,6 +127,9 @@ pub(crate) struct Tools {
     pub(crate) permission_timeout_ms: Option<u64>,
     pub(crate) allowed_tools: Option<Vec<String>>,
     pub(crate) disallowed_tools: Option<Vec<String>>,
+    pub(crate) betas: Option<Vec<String>>,
+    pub(crate) subagents: Option<BTreeMap<String, Value>>,
+    pub(crate) initial_agent: Option<String>,
 }
 
 impl Tools {

@@ -134,7 +134,7 @@ pub enum IfBusy {
 pub struct SendMessage {
     /// What is said.
     pub content: Content,
-    /// Taken and not needed: text comes in pieces in any case.
+    /// Asks programs of the runtime `legacy` for pieces of messages. Elsewhere it is not needed: text comes in pieces in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub include_partial_messages: Option<bool>,
     /// Another model for this run.

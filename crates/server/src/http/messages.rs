@@ -181,6 +181,13 @@ async fn prompt(
     option("allowedTools", json!(body.allowed_tools.as_ref().or(tools.allowed_tools.as_ref())));
     let forbidden = body.disallowed_tools.as_ref().or(tools.disallowed_tools.as_ref());
     option("disallowedTools", json!(forbidden));
+    // Only a program of the original hears of these.
+    if tools.runtime == Some(Runtime::Legacy) {
+        option("includePartialMessages", json!(body.include_partial_messages));
+        option("betas", json!(tools.betas));
+        option("subagents", json!(tools.subagents));
+        option("initialAgent", json!(tools.initial_agent));
+    }
     if options.is_empty() {
         return Json::parse(content.get().to_owned()).map_err(ApiError::internal);
     }
@@ -254,7 +261,9 @@ pub(super) async fn list(
         let page = app.engine().store().messages_after(id, after, rest).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
-        for logged in page.iter().filter(|logged| branch.has(logged)) {
+        for logged in
+            page.iter().filter(|logged| branch.has(logged) && view::is_said(&logged.entry))
+        {
             let content = view::message_content(id, &logged.entry);
             room.take(content.len());
             messages.push(api::Message {

@@ -17,6 +17,7 @@ mod full;
 mod gate;
 mod heads;
 mod idempotency;
+mod legacy;
 mod lost;
 mod pages;
 mod permissions;
