@@ -44,8 +44,8 @@ use crate::settings::Settings;
 /// How long the program may take to be ready.
 pub const START_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long it may take to obey an interrupt, before it is ended.
-const INTERRUPT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to obey an interrupt, before it is ended: well before the server ends the sandbox.
+const INTERRUPT_PATIENCE: Duration = Duration::from_secs(4);
 
 /// How long to wait for its `done` after an error, and for anything else after a `done` that came first.
 const LAST_WORD: Duration = Duration::from_secs(2);

@@ -38,7 +38,11 @@ impl Prompt {
             Value::Object(mut options) => {
                 (options.remove("content").unwrap_or(Value::Null), options)
             }
-            content => (content, Map::new()),
+            content @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)) => (content, Map::new()),
         };
         let is_empty = match &content {
             Value::String(text) => text.trim().is_empty(),
@@ -96,13 +100,11 @@ impl Prompt {
 
     /// The same with something in front.
     fn after(&self, said: &str) -> Value {
-        match &self.content {
-            Value::Array(blocks) => {
-                let first = json!({ "type": "text", "text": said });
-                Value::Array(std::iter::once(first).chain(blocks.iter().cloned()).collect())
-            }
-            text => json!(format!("{said}\n\n{}", text.as_str().unwrap_or_default())),
+        if let Value::Array(blocks) = &self.content {
+            let first = json!({ "type": "text", "text": said });
+            return Value::Array(std::iter::once(first).chain(blocks.iter().cloned()).collect());
         }
+        json!(format!("{said}\n\n{}", self.content.as_str().unwrap_or_default()))
     }
 }
 

@@ -166,14 +166,12 @@ impl Record {
 
 /// What somebody said in words.
 pub(super) fn words(content: &Value) -> String {
-    match content {
-        Value::String(text) => text.clone(),
-        content => {
-            let blocks = content.as_array().into_iter().flatten();
-            let texts = blocks.filter(|block| block["type"] == "text");
-            texts.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
-        }
+    if let Value::String(text) = content {
+        return text.clone();
     }
+    let blocks = content.as_array().into_iter().flatten();
+    let texts = blocks.filter(|block| block["type"] == "text");
+    texts.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
 fn shortened(text: &str, most: usize) -> String {

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::record::words;
+
 /// Tools that leave the work to an agent of its own.
 const DELEGATING: [&str; 2] = ["Task", "Agent"];
 
@@ -192,10 +194,8 @@ impl Outcome {
 
     /// What went wrong, in the agent's words.
     fn complaint(&self) -> String {
-        let said = self.result.iter().chain(&self.errors).map(|said| match said {
-            Value::String(said) => said.clone(),
-            other => other.to_string(),
-        });
+        let said = self.result.iter().chain(&self.errors);
+        let said = said.map(|said| said.as_str().map_or_else(|| said.to_string(), str::to_owned));
         let said = said.filter(|said| !said.trim().is_empty()).collect::<Vec<_>>().join("; ");
         if said.is_empty() { format!("the agent ended with {}", self.subtype) } else { said }
     }
@@ -204,7 +204,7 @@ impl Outcome {
 /// What came of tools: the program's own word, or else the blocks of the message.
 fn user(message: &Message, events: &mut Vec<Event>) {
     let blocks = message.message["content"].as_array().into_iter().flatten();
-    let mut results = blocks.filter(|block| block["type"] == "tool_result").peekable();
+    let results = blocks.filter(|block| block["type"] == "tool_result");
     let one = &message.tool_use_result;
     let named = &one["tool_use_id"];
     if named.is_string() {
@@ -212,7 +212,7 @@ fn user(message: &Message, events: &mut Vec<Event>) {
         events.push(tool_result(named, content, &one["is_error"]));
         return;
     }
-    while let Some(block) = results.next() {
+    for block in results {
         events.push(tool_result(&block["tool_use_id"], &block["content"], &block["is_error"]));
     }
 }
@@ -228,15 +228,7 @@ fn text_of(message: &Message) -> Option<String> {
     if message.parent_tool_use_id.is_some() {
         return None;
     }
-    let content = &message.message["content"];
-    let text = match content {
-        Value::String(text) => text.clone(),
-        content => {
-            let blocks = content.as_array().into_iter().flatten();
-            let texts = blocks.filter(|block| block["type"] == "text");
-            texts.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
-        }
-    };
+    let text = words(&message.message["content"]);
     (!text.is_empty()).then_some(text)
 }
 

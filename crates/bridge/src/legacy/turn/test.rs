@@ -15,7 +15,11 @@ fn told(turn: &mut Turn, message: &Value) -> Vec<String> {
             Event::TextDelta(text) => format!("text_delta {text}"),
             Event::ThinkingDelta(text) => format!("thinking_delta {text}"),
             Event::Phase { phase, round } => format!("phase {phase:?} {round}"),
-            other => panic!("{other:?}"),
+            other @ (Event::Begun
+            | Event::Retry { .. }
+            | Event::Question { .. }
+            | Event::Answered { .. }
+            | Event::Ended { .. }) => panic!("{other:?}"),
         })
         .collect()
 }

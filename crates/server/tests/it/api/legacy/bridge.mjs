@@ -18,7 +18,11 @@ const words = (prompt) =>
 async function askModel(query, text) {
   const answer = await fetch(`${ANTHROPIC_BASE_URL}/v1/messages`, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', 'x-api-key': ANTHROPIC_API_KEY },
+    headers: {
+      'anthropic-version': '2023-06-01',
+      'content-type': 'application/json',
+      'x-api-key': ANTHROPIC_API_KEY,
+    },
     body: JSON.stringify({
       model: query.model,
       max_tokens: 100,
