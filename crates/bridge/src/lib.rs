@@ -1,6 +1,6 @@
 //! The program inside the sandbox.
 //!
-//! It is pid 1 there: it reaps what is orphaned, runs the agent ([`builtin`], [`claude`]), keeps what the agent
+//! It is pid 1 there: it reaps what is orphaned, runs the agent ([`builtin`], [`claude`], [`legacy`]), keeps what the agent
 //! reports until the server has it on disk, and runs commands beside it ([`exec`]). It holds no key
 //! and speaks no TLS. Everything here is one thread; [`process`] says how children are kept.
 
@@ -10,6 +10,7 @@ pub mod claude;
 mod control;
 pub mod exec;
 mod journal;
+pub mod legacy;
 pub mod process;
 pub mod questions;
 pub mod reports;

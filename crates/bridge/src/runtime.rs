@@ -11,6 +11,7 @@ use crate::builtin::model::Patience;
 use crate::builtin::{self, Builtin};
 use crate::claude::{self, Claude};
 use crate::exec::Env;
+use crate::legacy::{self, Legacy};
 use crate::process::Processes;
 use crate::questions::Questions;
 use crate::reports::Reports;
@@ -22,16 +23,21 @@ const BUILTIN: &str = "builtin";
 /// The name of Claude Code.
 const CLAUDE: &str = "claude";
 
+/// The name of programs that speak the original's bridge protocol.
+const LEGACY: &str = "legacy";
+
 /// What runs the agent.
 pub(crate) enum Runtime {
     Builtin(Box<Builtin>),
     Claude(Box<Claude>),
+    Legacy(Box<Legacy>),
 }
 
 /// A prompt that is in the conversation and is not worked on yet.
 pub(crate) enum Accepted {
     Builtin(Result<builtin::Accepted, Ending>),
     Claude(Result<claude::Accepted, Ending>),
+    Legacy(Result<legacy::Accepted, Ending>),
 }
 
 /// What a runtime needs of the bridge.
@@ -45,7 +51,7 @@ pub(crate) struct Surroundings {
 
 /// Whether it takes long to start, so that it is better started before it is needed.
 pub(crate) fn is_slow(config: &Config) -> bool {
-    config.runtime == CLAUDE
+    matches!(config.runtime.as_str(), CLAUDE | LEGACY)
 }
 
 impl Runtime {
@@ -86,6 +92,16 @@ impl Runtime {
                 claude.warm_up().await;
                 Ok(Self::Claude(Box::new(claude)))
             }
+            LEGACY => {
+                let program = config.legacy.ok_or(
+                    "there is no bridge program for the runtime legacy: ASH_BRIDGE_ENTRY names one",
+                )?;
+                let (session, patience) = (config.session.as_deref(), legacy::START_PATIENCE);
+                let opened = Legacy::open(program, session, settings, processes, patience);
+                let mut legacy = opened.map_err(|error| not_started(&error))?;
+                legacy.warm_up().await;
+                Ok(Self::Legacy(Box::new(legacy)))
+            }
             other => Err(format!("this bridge has no runtime {other:?}")),
         }
     }
@@ -95,6 +111,7 @@ impl Runtime {
         match self {
             Self::Builtin(builtin) => Accepted::Builtin(builtin.accept(run, prompt)),
             Self::Claude(claude) => Accepted::Claude(claude.accept(run, prompt)),
+            Self::Legacy(legacy) => Accepted::Legacy(legacy.accept(run, prompt)),
         }
     }
 
@@ -112,7 +129,12 @@ impl Runtime {
             (Self::Claude(claude), Accepted::Claude(accepted)) => {
                 claude.work(accepted, reports, interrupt).await
             }
-            (Self::Builtin(_), Accepted::Claude(_)) | (Self::Claude(_), Accepted::Builtin(_)) => {
+            (Self::Legacy(legacy), Accepted::Legacy(accepted)) => {
+                legacy.work(accepted, reports, interrupt).await
+            }
+            (Self::Builtin(_), Accepted::Claude(_) | Accepted::Legacy(_))
+            | (Self::Claude(_), Accepted::Builtin(_) | Accepted::Legacy(_))
+            | (Self::Legacy(_), Accepted::Builtin(_) | Accepted::Claude(_)) => {
                 let message = "the prompt was accepted by another runtime".to_owned();
                 (Ending::Failed { message }, Usage::default())
             }
@@ -124,6 +146,7 @@ impl Runtime {
         match self {
             Self::Builtin(_) => std::future::pending().await,
             Self::Claude(claude) => claude.overhear().await,
+            Self::Legacy(legacy) => legacy.overhear().await,
         }
     }
 }

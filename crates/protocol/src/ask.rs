@@ -96,7 +96,7 @@ pub struct Welcome {
 /// What a bridge is to run, and within which limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Config {
-    /// The adapter: `builtin` or `claude`.
+    /// The adapter: `builtin`, `claude` or `legacy`.
     pub runtime: String,
     /// The session, which a conversation is named after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,6 +138,9 @@ pub struct Config {
     /// Claude Code, for the adapter `claude`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claude: Option<Program>,
+    /// A program that speaks the original's bridge protocol, for the adapter `legacy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub legacy: Option<LegacyProgram>,
     /// Whether tools are told that the listener is a proxy to other hosts than the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proxied: bool,
@@ -150,6 +153,16 @@ pub struct Program {
     pub path: PathBuf,
     /// Which release it is.
     pub version: String,
+}
+
+/// A bridge program of the original.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LegacyProgram {
+    /// How it is started: a program, as seen inside, and its arguments.
+    pub command: Vec<String>,
+    /// What the server says in its environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
 }
 
 /// What an agent must not exceed. Nothing: the runtime's own bounds.

@@ -28,7 +28,7 @@ mod spool;
 mod version;
 
 pub use ask::{
-    Answer, Ask, Config, Decision, ExecEnd, ExecRequest, ExecResult, Hello, Limits,
+    Answer, Ask, Config, Decision, ExecEnd, ExecRequest, ExecResult, Hello, LegacyProgram, Limits,
     PERMISSION_TIMEOUT_MS, Program, Welcome,
 };
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};

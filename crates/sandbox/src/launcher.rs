@@ -13,8 +13,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use crate::error::{LaunchError, Step};
-use crate::order::{self, Bounded, Descriptors, Order, Said};
-use crate::spec::{Spec, Tier};
+use crate::order::{self, Bounded, Descriptors, Order, Said, SharedTree};
+use crate::spec::{Shared, Spec, Tier};
 
 /// How long a start may take on the busiest machine. Whatever exists of it then is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -102,6 +102,7 @@ impl Launcher {
             hidden: spec.hidden.iter().filter_map(|path| path.canonicalize().ok()).collect(),
             counts_ooms: oom_counter.is_some(),
             has_claude: spec.claude.is_some(),
+            shared: spec.shared.iter().map(tree_of).collect(),
         };
         let descriptors = Descriptors {
             program: spec.program,
@@ -112,6 +113,7 @@ impl Launcher {
             log: spec.log,
             oom_counter: oom_counter.as_ref().map(|file| file.as_fd()),
             claude: spec.claude,
+            shared: spec.shared.iter().map(|shared| shared.directory).collect(),
             cgroups: joined.iter().map(|file| file.as_fd()).collect(),
         };
         let (ours, theirs) = rustix::net::socketpair(
@@ -159,6 +161,10 @@ impl Launcher {
             .stderr(Stdio::from(log.try_clone_to_owned()?))
             .spawn()
     }
+}
+
+fn tree_of(shared: &Shared<'_>) -> SharedTree {
+    SharedTree { name: shared.name.to_owned(), origin: shared.origin.to_owned() }
 }
 
 fn owned_pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {

@@ -21,8 +21,8 @@ use crate::spec::{Limits, Tier};
 /// What an order may have at most. An environment is small; a socket takes this at once.
 pub(crate) const MAX_ORDER_BYTES: usize = 64 * 1024;
 
-/// The seven of the specification, the counter, and one for each hierarchy of cgroups.
-const MAX_DESCRIPTORS: usize = 16;
+/// The seven of the specification, the counter, what is shared, and one for each hierarchy of cgroups.
+const MAX_DESCRIPTORS: usize = 24;
 
 /// The specification, without its descriptors.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +39,18 @@ pub(crate) struct Order {
     /// Whether the directory of Claude Code comes along. A server from before that says nothing of it.
     #[serde(default)]
     pub(crate) has_claude: bool,
+    /// The other directories that come along.
+    #[serde(default)]
+    pub(crate) shared: Vec<SharedTree>,
+}
+
+/// A directory that comes along.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SharedTree {
+    /// What it is called inside.
+    pub(crate) name: String,
+    /// Where it is on the machine.
+    pub(crate) origin: PathBuf,
 }
 
 /// What the cgroup bounds already, so that the processes' own limits need not.
@@ -61,6 +73,8 @@ pub(crate) struct Descriptors<Fd> {
     pub(crate) oom_counter: Option<Fd>,
     /// Programs that all share.
     pub(crate) claude: Option<Fd>,
+    /// Other directories that all share, as the order names them.
+    pub(crate) shared: Vec<Fd>,
     /// `cgroup.procs` of each cgroup that is to be joined, open for writing.
     pub(crate) cgroups: Vec<Fd>,
 }
@@ -96,10 +110,11 @@ pub(crate) fn send_order(
         return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, what));
     }
     let Descriptors { program, workspace, home, control, spool, log, .. } = descriptors;
-    let Descriptors { oom_counter, claude, cgroups, .. } = descriptors;
+    let Descriptors { oom_counter, claude, shared, cgroups, .. } = descriptors;
     let mut all = vec![*program, *workspace, *home, *control, *spool, *log];
     all.extend(oom_counter);
     all.extend(claude);
+    all.extend(shared);
     all.extend(cgroups);
     send(socket, &json, &all)
 }
@@ -118,10 +133,21 @@ pub(crate) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<(Order, Descri
     let (control, spool, log) = (next()?, next()?, next()?);
     let oom_counter = if order.counts_ooms { Some(next()?) } else { None };
     let claude = if order.has_claude { Some(next()?) } else { None };
+    let shared = order.shared.iter().map(|_| next()).collect::<io::Result<_>>()?;
     let cgroups = received.collect();
-    let descriptors =
-        Descriptors { program, workspace, home, control, spool, log, oom_counter, claude, cgroups };
-    Ok((order, descriptors))
+    let streams = Descriptors {
+        program,
+        workspace,
+        home,
+        control,
+        spool,
+        log,
+        oom_counter,
+        claude,
+        shared,
+        cgroups,
+    };
+    Ok((order, streams))
 }
 
 /// Says something, with a handle of a process if there is one.

@@ -147,6 +147,7 @@ fn run(
         args: &["probe", &outside],
         hidden: probe.hidden,
         claude: None,
+        shared: &[],
     });
     let ended = match &started {
         Ok(launched) => wait_for(launched),

@@ -93,6 +93,19 @@ pub struct Spec<'a> {
     /// The directory that is [`CLAUDE`](crate::CLAUDE) inside, read-only: the versions of Claude Code that
     /// all sandboxes share. What is put there later is seen by those that run already.
     pub claude: Option<BorrowedFd<'a>>,
+    /// Other directories of the machine that are shown, read-only.
+    pub shared: &'a [Shared<'a>],
+}
+
+/// A directory of the machine that is shown below [`SHARED`](crate::SHARED), read-only.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<'a> {
+    /// What it is called there: one name, or several with slashes between them.
+    pub name: &'a str,
+    /// The directory.
+    pub directory: BorrowedFd<'a>,
+    /// Where it really is on the machine: what of the server's own lies in it is covered.
+    pub origin: &'a Path,
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::{self, PermissionMode};
-use crate::runtime::RuntimeChoice;
+use crate::runtime::{Programs, RuntimeChoice};
 use crate::secret::Sealer;
 use crate::sessions::{HIDDEN, Options};
 
@@ -106,7 +106,7 @@ pub(crate) fn view(
         },
         env: names.into_iter().map(|name| (name, HIDDEN.to_owned())).collect(),
         runtime: runtime.as_str().to_owned(),
-        problem: choice.problem(runtime).map(|why| why.to_string()),
+        problem: choice.problem(runtime, &definition).map(|why| why.to_string()),
         model: definition.manifest.model.clone(),
         files: definition.files,
         bytes: definition.bytes,
@@ -232,7 +232,8 @@ impl Describe for Descriptions {
         let options = Options::open(&record.settings.config, &self.sealer)
             .map_err(|error| failed(error.to_string()))?;
         let runtime = RuntimeChoice::of_session(options.runtime, &definition);
-        let claude = self.choice.program(runtime).await.map_err(Failure::from)?;
+        let Programs { claude, legacy } =
+            self.choice.programs(runtime, &definition).await.map_err(Failure::from)?;
         let mut env = settings.env;
         env.extend(options.secrets.extra_env.clone());
         let mcp_servers = match &options.secrets.mcp_servers {
@@ -260,6 +261,7 @@ impl Describe for Descriptions {
             allowed_tools: options.allowed_tools.unwrap_or_default(),
             disallowed_tools: options.disallowed_tools.unwrap_or_default(),
             claude,
+            legacy,
             permission_mode: Some(
                 self.asks.mode(options.permission_mode, definition.manifest.permission_mode),
             ),
@@ -280,7 +282,7 @@ impl Describe for Descriptions {
             // One that cannot be read cannot be run either.
             for agent in &agents {
                 let Ok(definition) = definition_of(agent) else { continue };
-                if self.choice.problem(self.choice.of_new(&definition)).is_none() {
+                if self.choice.problem(self.choice.of_new(&definition), &definition).is_none() {
                     let limits = self.resources(&definition).limits;
                     wanted.push((limits, prewarm_of(agent, &definition)));
                 }

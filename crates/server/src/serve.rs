@@ -19,7 +19,7 @@ use ash_engine::agent::Library;
 use ash_engine::bridge::{
     BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id,
 };
-use ash_engine::runtimes::{RuntimeOptions, Runtimes, View};
+use ash_engine::runtimes::{Runtimes, View};
 use ash_engine::{Bundles, Engine, IdSource, Options, SandboxHost as _, SteadyClock};
 use ash_store::Store;
 use ash_store::sqlite::SqliteStore;
@@ -34,7 +34,7 @@ use crate::config::{Config, MinIsolation, PermissionMode};
 use crate::credentials::SessionCredentials;
 use crate::egress::{ModelKey, ModelProxy, Surroundings, Upstream};
 use crate::http::{self, App, AppParts, Bounds, Metrics, Origins, QueueDesk};
-use crate::runtime::RuntimeChoice;
+use crate::runtime::{RuntimeChoice, claude_options, legacy_of};
 use crate::secret::{ApiSecret, InitialKey, Sealer, initial_key};
 use crate::{beside, cloud, discovery};
 
@@ -426,11 +426,11 @@ async fn enclose(config: &Config, data: &Path, bridge: &Path) -> anyhow::Result<
         return Ok(Enclosure::Nothing);
     }
     let users = Users::new(config.sandbox_uid_base, config.sandbox_uid_count.get());
-    let (data, bridge) = (data.to_owned(), bridge.to_owned());
+    let (hidden, bridge) = (data.to_owned(), bridge.to_owned());
     let mut secret = vec![config.database_path()];
     secret.extend(config.file.clone());
     let probed =
-        tokio::task::spawn_blocking(move || Sandboxing::probe(&data, &bridge, users, &secret));
+        tokio::task::spawn_blocking(move || Sandboxing::probe(&hidden, &bridge, users, &secret));
     let (sandboxing, _) = probed.await?.map_err(|NoSandbox { why, hint }| {
         let hint = hint.map(|hint| format!("\n{hint}")).unwrap_or_default();
         anyhow::anyhow!(
@@ -452,7 +452,8 @@ async fn enclose(config: &Config, data: &Path, bridge: &Path) -> anyhow::Result<
             "without cgroups the limits of sandboxes hold for each process alone; `ash doctor` says what to do"
         );
     }
-    Ok(Enclosure::Sandbox(Arc::new(sandboxing)))
+    let legacy = legacy_of(config, data, View::Sandboxes);
+    Ok(Enclosure::Sandbox(Arc::new(sandboxing.showing(legacy))))
 }
 
 /// The programs that agents are run by.
@@ -461,10 +462,9 @@ fn runtimes(config: &Config, data: &Path, enclosure: &Enclosure) -> anyhow::Resu
         Enclosure::Nothing => View::Machine,
         Enclosure::Sandbox(_) => View::Sandboxes,
     };
-    let (path, version) = (config.claude_path.clone(), config.claude_version.clone());
-    let opened = Runtimes::open(RuntimeOptions { data: data.to_owned(), view, path, version });
+    let opened = Runtimes::open(claude_options(config, data, view));
     let runtimes = opened.context("could not make the directory of runtimes")?;
-    Ok(RuntimeChoice::new(runtimes, config.default_runtime))
+    Ok(RuntimeChoice::new(runtimes, legacy_of(config, data, view), config.default_runtime))
 }
 
 fn isolation_of(enclosure: &Enclosure) -> &'static str {

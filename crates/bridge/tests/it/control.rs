@@ -63,6 +63,7 @@ impl Bridge {
             permission_timeout_ms: None,
             session: None,
             claude: None,
+            legacy: None,
             proxied: false,
             orphan_ttl_ms,
         }))

@@ -8,6 +8,7 @@ mod exec;
 mod fake;
 mod files;
 mod guard;
+mod legacy;
 mod loop_context;
 mod loop_failures;
 mod loop_interrupts;

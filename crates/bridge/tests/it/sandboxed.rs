@@ -107,6 +107,7 @@ impl Sandboxed {
                 args: &[],
                 hidden: &[dir.path()],
                 claude: None,
+                shared: &[],
             })
             .unwrap_or_else(|error| panic!("{error}: {} {:?}", error.source, error.hint));
         let stream = UnixStream::connect(dir.path().join("sock")).unwrap();
@@ -130,6 +131,7 @@ impl Sandboxed {
             permission_timeout_ms: None,
             session: None,
             claude: None,
+            legacy: None,
             proxied: false,
             orphan_ttl_ms: 60_000,
         };

@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash_core::failure::Death;
 use ash_protocol::EXIT_NO_ROOM;
-use ash_sandbox::{Cgroup, Cgroups, Check, Ended, Launched, Launcher, Limits, Probe, Spec, Tier};
+use ash_sandbox::{
+    Cgroup, Cgroups, Check, Ended, Launched, Launcher, Limits, Probe, Shared, Spec, Tier,
+};
 use rustix::fs::{Mode, OFlags, open};
 use tokio::net::unix::pipe::Receiver;
 
@@ -26,6 +28,7 @@ use super::process::Isolation;
 use super::quota::DiskLimits;
 use super::users::Users;
 use crate::host::SandboxRef;
+use crate::runtimes::Legacy;
 
 /// Where the agent works and lives, inside.
 const WORKSPACE: &str = "/workspace";
@@ -56,6 +59,8 @@ pub struct Sandboxing {
     pub disk: DiskLimits,
     /// Directories of the server that must not be seen inside.
     pub hidden: Vec<PathBuf>,
+    /// The bridge program of the original, which is shown where it is not seen anyway.
+    pub legacy: Option<Legacy>,
 }
 
 /// What a sandbox is started with.
@@ -158,7 +163,13 @@ impl Sandboxing {
             }
         };
         let launcher = Launcher::new(bridge.to_owned(), tier);
-        Ok((Self { launcher, cgroups, users, disk, hidden }, probed.checks))
+        Ok((Self { launcher, cgroups, users, disk, hidden, legacy: None }, probed.checks))
+    }
+
+    /// The same, with that program shown to sandboxes.
+    #[must_use]
+    pub fn showing(self, legacy: Legacy) -> Self {
+        Self { legacy: Some(legacy), ..self }
     }
 
     /// How strongly sandboxes are isolated.
@@ -205,6 +216,18 @@ impl Sandboxing {
             Ok(true) => Some(directory(opening.claude)?),
             Ok(false) | Err(_) => None,
         };
+        let to_share = self.legacy.as_ref().map(Legacy::shared).unwrap_or_default();
+        let opened: Vec<OwnedFd> =
+            to_share.iter().map(|of| directory(&of.origin)).collect::<Result<_, _>>()?;
+        let shared: Vec<Shared<'_>> = to_share
+            .iter()
+            .zip(&opened)
+            .map(|(of, opened)| Shared {
+                name: of.name,
+                directory: opened.as_fd(),
+                origin: &of.origin,
+            })
+            .collect();
         let mut environment = vec![("PATH", PATH), ("HOME", HOME)];
         environment.extend(opening.language.map(|language| ("LANG", language)));
         let hidden: Vec<&Path> = self.hidden.iter().map(PathBuf::as_path).collect();
@@ -222,6 +245,7 @@ impl Sandboxing {
             args: &[],
             hidden: &hidden,
             claude: claude.as_ref().map(|claude| claude.as_fd()),
+            shared: &shared,
         };
         self.launcher.start_noted(&spec, note).map_err(|error| with_causes(&error))
     }

@@ -41,6 +41,9 @@ use crate::host::{HostError, Reporter, SandboxRef, Start};
 /// How long to wait between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// The adapter whose programs remember nothing across their own end.
+const LEGACY: &str = "legacy";
+
 /// What an agent is told of itself and of its files, if something of them was lost.
 const FORGOTTEN: &str = "The record of your earlier conversation in this session was lost";
 const ALL_FRESH: &str = "the files that you left in the workspace were lost, and what is there now is a fresh copy of \
@@ -49,6 +52,9 @@ const OUTDATED: &str = "the latest files of the workspace were lost, and what is
 const WITH_HOLES: &str =
     "some files of the workspace were lost, and others may be of an earlier state";
 const AS_LEFT: &str = "only the files in the workspace are what you left";
+const STARTED_ANEW: &str = "You were started anew and remember nothing of this session yourself. What was written down of it \
+    is told to you, as far as there is anything";
+const FILES_AS_LEFT: &str = "the files in the workspace are what you left";
 const SAY_SO: &str = "Say so if the person refers to something that you cannot know or find, and look at the files \
     before you go on.";
 
@@ -61,6 +67,9 @@ fn told_of_losses(agent: Agent, found: &Found, turns: u32) -> Agent {
         Some(_) | None => None,
     };
     let told = match (found.native, files) {
+        (Native::Lost, files) if agent.runtime == LEGACY => {
+            format!("{STARTED_ANEW}; {}. {SAY_SO}", files.unwrap_or(FILES_AS_LEFT))
+        }
         (Native::Lost, files) => format!("{FORGOTTEN}; {}. {SAY_SO}", files.unwrap_or(AS_LEFT)),
         (Native::Intact | Native::Rebuilt | Native::None, Some(files)) => {
             format!("You remember this conversation, but {files}. {SAY_SO}")
@@ -149,6 +158,10 @@ impl Inner {
         {
             (found.native, found.turns) = (Native::Rebuilt, turns);
         }
+        // Its memory ended with it. What is left is a record outside, from which it is told.
+        if agent.runtime == LEGACY && found.native != Native::None {
+            (found.native, found.turns) = (Native::Lost, 0);
+        }
         Ok((found, user))
     }
 
@@ -223,6 +236,7 @@ impl Inner {
             permission_timeout_ms: agent.permission_timeout_ms,
             session: Some(session.to_string()),
             claude: agent.claude,
+            legacy: agent.legacy,
             proxied: agent.reaches_hosts,
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
         })

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ash_core::failure::Failure;
 use ash_core::json::Json;
 use ash_core::number::Owner;
-use ash_protocol::{Limits, Program};
+use ash_protocol::{LegacyProgram, Limits, Program};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
 
@@ -22,7 +22,7 @@ use crate::host::SandboxRef;
 /// What an agent is run with.
 #[derive(Clone)]
 pub struct Agent {
-    /// The adapter: `builtin` or `claude`.
+    /// The adapter: `builtin`, `claude` or `legacy`.
     pub runtime: String,
     /// Which model it asks.
     pub model: String,
@@ -51,6 +51,8 @@ pub struct Agent {
     pub permission_timeout_ms: Option<u64>,
     /// Claude Code, for the adapter `claude`.
     pub claude: Option<Program>,
+    /// A bridge program of the original, for the adapter `legacy`.
+    pub legacy: Option<LegacyProgram>,
     /// Whether its tools can reach anything but the model.
     pub reaches_hosts: bool,
 }
@@ -82,6 +84,7 @@ impl Agent {
             permission_mode: None,
             permission_timeout_ms: None,
             claude: None,
+            legacy: None,
             reaches_hosts: false,
         }
     }

@@ -45,7 +45,8 @@ impl Lines {
     /// Those of a runtime, if its conversation can be told again.
     pub(super) fn of(runtime: &str) -> Option<Self> {
         match runtime {
-            "builtin" => Some(Self::Builtin),
+            // What is told to a program of the original is made from the same lines.
+            "builtin" | "legacy" => Some(Self::Builtin),
             "claude" => Some(Self::Claude),
             _ => None,
         }

@@ -16,6 +16,7 @@
 //! `crates/server/src/runtimes/mod.rs` installs. `docs/agent-runtimes.md` is the manual.
 
 mod ask;
+mod legacy;
 #[cfg(test)]
 mod test;
 mod version;
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 pub use ask::version_of;
+pub use legacy::{FoundLegacy, Legacy, LegacyOptions, NoLegacy, SharedDirectory};
 pub use version::{NotAVersion, Version};
 
 /// What the program is called, wherever it is installed.

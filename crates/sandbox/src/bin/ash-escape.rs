@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ash_sandbox::{Launcher, Limits, Spec, Tier};
+use ash_sandbox::{Launcher, Limits, Shared, Spec, Tier};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
@@ -46,6 +46,10 @@ fn serve(dir: &Path, limits: &str, args: &[&str]) -> io::Result<ExitCode> {
     let append = |name| OpenOptions::new().create(true).append(true).open(dir.join(name));
     let (output, log) = (append("output")?, append("log")?);
     let claude = File::open(dir.join("claude")).ok();
+    let origin = dir.join("shared");
+    let (shared, secret) = (File::open(&origin).ok(), origin.join("secret"));
+    let of = |shared| Shared { name: "a/tree", directory: shared, origin: &origin };
+    let shared: Vec<Shared<'_>> = shared.iter().map(|shared| of(shared.as_fd())).collect();
     let launched = Launcher::new(helper, Tier::Rootless).start(&Spec {
         uid: None,
         program: program.as_fd(),
@@ -58,8 +62,9 @@ fn serve(dir: &Path, limits: &str, args: &[&str]) -> io::Result<ExitCode> {
         environment: &[("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/home/agent")],
         cgroup: None,
         args,
-        hidden: &[],
+        hidden: &[&secret],
         claude: claude.as_ref().map(|claude| claude.as_fd()),
+        shared: &shared,
     });
     let launched = match launched {
         Ok(launched) => launched,

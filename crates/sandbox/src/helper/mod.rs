@@ -53,6 +53,9 @@ pub(crate) const OOM_COUNTER: &str = "/run/ash/oom";
 /// Where the versions of Claude Code stand inside, if the server has any.
 pub const CLAUDE: &str = "/run/ash/claude";
 
+/// Where directories of the machine stand inside that the server shows.
+pub const SHARED: &str = "/run/ash/shared";
+
 /// A step that could not be done.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -107,12 +110,12 @@ pub fn launch() -> ExitCode {
 fn prepare(socket: &OwnedFd) -> Result<(), Failure> {
     let (order, descriptors) = order::receive_order(socket.as_fd()).at(Step::Order)?;
     let Descriptors { program, workspace, home, control, spool, log, .. } = descriptors;
-    let Descriptors { oom_counter, claude, cgroups, .. } = descriptors;
+    let Descriptors { oom_counter, claude, shared, cgroups, .. } = descriptors;
     lock::offer_to_oom_killer()?;
     for cgroup in cgroups {
         File::from(cgroup).write_all(b"0").at(Step::Cgroup)?;
     }
-    let given = root::Given { program, workspace, home, oom_counter, claude };
+    let given = root::Given { program, workspace, home, oom_counter, claude, shared };
     let trees = user::enter(&order, &given)?;
     drop(given);
     match sys::fork_beside().at(Step::Fork)? {

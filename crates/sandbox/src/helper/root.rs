@@ -14,9 +14,9 @@ use rustix::mount::{
 };
 use rustix::net::{AddressFamily, SocketType};
 
-use super::{At as _, Failure};
+use super::{At as _, Failure, SHARED};
 use crate::error::Step;
-use crate::order::Order;
+use crate::order::{Order, SharedTree};
 use crate::sys::{self, Reach};
 
 /// The name of every sandbox's machine.
@@ -109,6 +109,7 @@ pub(super) struct Given {
     pub(super) home: OwnedFd,
     pub(super) oom_counter: Option<OwnedFd>,
     pub(super) claude: Option<OwnedFd>,
+    pub(super) shared: Vec<OwnedFd>,
 }
 
 /// The same as mounts that are attached nowhere yet.
@@ -118,6 +119,7 @@ pub(super) struct Trees {
     home: OwnedFd,
     oom_counter: Option<OwnedFd>,
     claude: Option<OwnedFd>,
+    shared: Vec<OwnedFd>,
 }
 
 impl Given {
@@ -158,12 +160,13 @@ impl Given {
             // is no reason to have no sandbox.
             oom_counter: self.oom_counter.as_ref().and_then(|counter| clone(counter).ok()),
             claude: self.claude.as_ref().map(&clone).transpose()?,
+            shared: self.shared.iter().map(&clone).collect::<io::Result<_>>()?,
         };
         sys::restrict_mount(trees.program.as_fd(), READ_ONLY_TREE, Reach::One)?;
         sys::restrict_mount(trees.workspace.as_fd(), HARMLESS, Reach::One)?;
         sys::restrict_mount(trees.home.as_fd(), HARMLESS, Reach::One)?;
-        if let Some(claude) = &trees.claude {
-            sys::restrict_mount(claude.as_fd(), READ_ONLY_TREE, Reach::One)?;
+        for shared in trees.claude.iter().chain(&trees.shared) {
+            sys::restrict_mount(shared.as_fd(), READ_ONLY_TREE, Reach::One)?;
         }
         if let Some(counter) = &trees.oom_counter {
             let attributes = READ_ONLY_TREE | MountAttrFlags::MOUNT_ATTR_NOEXEC;
@@ -300,6 +303,14 @@ fn places(order: &Order, trees: &Trees) -> io::Result<()> {
         directory("run/ash/claude")?;
         attach(claude, "run/ash/claude")?;
     }
+    for (tree, shared) in order.shared.iter().zip(&trees.shared) {
+        let target = place_of(tree);
+        for (end, _) in target.match_indices('/') {
+            directory(&target[..end])?;
+        }
+        directory(&target)?;
+        attach(shared, &target)?;
+    }
     attach(&memory(order.limits.tmp_bytes, "1777", MountAttrFlags::empty())?, "tmp")
 }
 
@@ -310,9 +321,19 @@ pub fn is_shown(path: &Path) -> bool {
     })
 }
 
+/// Where a shared directory stands, in the root that is being built.
+fn place_of(shared: &SharedTree) -> String {
+    format!("{}/{}", SHARED.trim_start_matches('/'), shared.name)
+}
+
 /// Covers what is the server's own, where it lies in a tree that is shown.
 fn hide(order: &Order) -> Result<(), Failure> {
     for path in &order.hidden {
+        for shared in &order.shared {
+            let Ok(relative) = path.strip_prefix(&shared.origin) else { continue };
+            let name = format!("{}/{}", place_of(shared), relative.display());
+            cover(&name).at_object(Step::System, &name)?;
+        }
         let Ok(relative) = path.strip_prefix("/") else { continue };
         let name = relative.to_string_lossy();
         if is_shown(path) {

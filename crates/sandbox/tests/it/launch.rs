@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use ash_sandbox::{Ended, Launcher, Limits, Spec, Step, Tier};
 use rustix::io::FdFlags;
 
-use crate::support::{Room, can_be_full, end_of, helper, is_root, tiers, until};
+use crate::support::{Room, SECRET, can_be_full, end_of, helper, is_root, tiers, until};
 
 #[test]
 fn the_tools_of_an_agent_work() {
@@ -190,6 +190,30 @@ fn what_all_sandboxes_share_can_be_run_and_not_changed() {
     }
 }
 
+#[test]
+fn a_directory_of_the_machine_can_be_shown_without_what_is_the_server_s_in_it() {
+    for tier in tiers() {
+        let room = Room::new(tier);
+        let shared = room.dir.path().join("shared");
+        let program = shared.join("node_modules/a/index.js");
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        fs::create_dir(shared.join("secret")).unwrap();
+        fs::write(&program, "program").unwrap();
+        fs::write(shared.join("secret/key"), SECRET).unwrap();
+        for path in [&shared, &shared.join("secret")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+            chown(path, Some(room.uid), Some(room.uid)).unwrap();
+        }
+        let script = "cd /run/ash/shared/a/tree; cat node_modules/a/index.js; echo; ls secret; cat secret/key; \
+                      touch more; touch secret/more; rm -r node_modules";
+        let outcome = room.run(&["shell", script]);
+        assert_eq!(outcome.output, "program\n", "tier {}: {outcome:?}", tier.as_str());
+        let refusals = outcome.log.matches("Read-only file system").count();
+        assert!(refusals >= 3, "tier {}: {outcome:?}", tier.as_str());
+        assert!(program.exists() && shared.join("secret/key").exists());
+    }
+}
+
 fn start_hiding(room: &Room, hidden: &Path, args: &[&str]) -> Ended {
     let file = |path: &Path| File::open(path).unwrap();
     let output = File::create(room.dir.path().join("output")).unwrap();
@@ -209,6 +233,7 @@ fn start_hiding(room: &Room, hidden: &Path, args: &[&str]) -> Ended {
             args,
             hidden: &[hidden],
             claude: None,
+            shared: &[],
         })
         .unwrap();
     end_of(&launched)
@@ -252,6 +277,7 @@ fn a_program_that_cannot_be_executed_is_an_error_with_a_hint() {
             args: &[],
             hidden: &[],
             claude: None,
+            shared: &[],
         })
         .unwrap_err();
     assert_eq!(error.step, Step::Exec, "{error}");
@@ -283,6 +309,7 @@ fn a_helper_that_is_not_there_is_an_error_that_names_it() {
             args: &[],
             hidden: &[],
             claude: None,
+            shared: &[],
         })
         .unwrap_err();
     assert_eq!(error.step, Step::Helper);

@@ -10,7 +10,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ash_sandbox::{Cgroup, Cgroups, Ended, LaunchError, Launched, Launcher, Limits, Spec, Tier};
+use ash_sandbox::{
+    Cgroup, Cgroups, Ended, LaunchError, Launched, Launcher, Limits, Shared, Spec, Tier,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tempfile::TempDir;
 
@@ -137,6 +139,10 @@ impl Room {
         let null = File::open("/dev/null").unwrap();
         let program = File::open(helper()).unwrap();
         let claude = File::open(self.dir.path().join("claude")).ok();
+        let origin = self.dir.path().join("shared");
+        let (shared, secret) = (File::open(&origin).ok(), origin.join("secret"));
+        let of = |shared| Shared { name: "a/tree", directory: shared, origin: &origin };
+        let shared: Vec<Shared<'_>> = shared.iter().map(|shared| of(shared.as_fd())).collect();
         Launcher::new(helper(), self.tier).start(&Spec {
             uid: Some(self.uid),
             program: program.as_fd(),
@@ -149,8 +155,9 @@ impl Room {
             environment: &[("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/home/agent")],
             cgroup,
             args,
-            hidden: &[],
+            hidden: &[&secret],
             claude: claude.as_ref().map(|claude| claude.as_fd()),
+            shared: &shared,
         })
     }
 

@@ -115,14 +115,20 @@ settings! {
     sandbox_uid_base: u32 = "ASH_SANDBOX_UID_BASE" default "200000", Now;
     /// How many user ids sandboxes may have
     sandbox_uid_count: NonZeroU32 = "ASH_SANDBOX_UID_COUNT" default "65536", Now;
-    /// A program that speaks the original's bridge protocol, for the runtime `legacy`
-    bridge_entry: Option<PathBuf> = "ASH_BRIDGE_ENTRY" default "", Later("the runtime `legacy`");
+    /// A program for Node that speaks the original's bridge protocol: it runs agents of the runtime `legacy`, and those that do not say
+    bridge_entry: Option<PathBuf> = "ASH_BRIDGE_ENTRY" default "", Now;
+    /// Passed on to that program, whose makers say what it means: 1 has it ask a real model
+    real_sdk: Option<String> = "ASH_REAL_SDK" default "", Now;
+    /// Passed on to that program: 1 has it print how long things take
+    debug_timing: Option<String> = "ASH_DEBUG_TIMING" default "", Now;
+    /// Passed on to that program, if sandboxes see it: a program of Claude Code that it uses
+    claude_code_executable: Option<PathBuf> = "CLAUDE_CODE_EXECUTABLE" default "", Now;
     /// What agents may do without asking, unless they or their session say otherwise; by default everything in a sandbox, and nothing that changes something without one
     permission_mode: Option<PermissionMode> = "ASH_PERMISSION_MODE" default "", Now;
     /// After how long a permission question that nobody answers is answered with no
     permission_timeout_ms: Duration = "ASH_PERMISSION_TIMEOUT_MS" default "600000", Now;
 
-    /// What runs agents that do not say: `claude` or `builtin`; by itself `claude` once that is installed
+    /// What runs agents that do not say: `claude`, `builtin` or `legacy`; by itself `legacy` if `ASH_BRIDGE_ENTRY` is set, or else `claude` once that is installed
     default_runtime: Option<DefaultRuntime> = "ASH_DEFAULT_RUNTIME" default "", Now;
     /// A program of Claude Code that goes before all installed ones; sandboxes have to see it
     claude_path: Option<PathBuf> = "ASH_CLAUDE_PATH" default "", Now;
@@ -214,6 +220,7 @@ impl Config {
         }
         config.dangerously_no_sandbox = flags.dangerously_no_sandbox;
         config.file = path;
+        config.search_path = env.get("PATH").cloned();
         config.shown = sources.shown;
         config.shown.push(Effective {
             name: "--dangerously-no-sandbox",

@@ -83,6 +83,8 @@ macro_rules! settings {
             pub dangerously_no_sandbox: bool,
             /// The file that settings were read from
             pub file: Option<PathBuf>,
+            /// Where programs of the machine are looked for: the variable `PATH`
+            pub search_path: Option<String>,
             shown: Vec<Effective>,
             warnings: Vec<String>,
         }
@@ -107,6 +109,7 @@ macro_rules! settings {
                     $($key: sources.read(stringify!($key))?,)*
                     dangerously_no_sandbox: false,
                     file: None,
+                    search_path: None,
                     shown: Vec::new(),
                     warnings: Vec::new(),
                 })

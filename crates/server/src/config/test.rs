@@ -49,6 +49,7 @@ fn every_setting_has_the_default_of_the_contract() {
         ("ASH_CREDENTIAL_KEY", ""),
         ("ASH_DATABASE_URL", ""),
         ("ASH_DATA_DIR", "./data"),
+        ("ASH_DEBUG_TIMING", ""),
         ("ASH_DEFAULT_RUNTIME", ""),
         ("ASH_DRAIN_MS", "4000"),
         ("ASH_EVICT_AFTER_MS", "1800000"),
@@ -68,7 +69,9 @@ fn every_setting_has_the_default_of_the_contract() {
         ("ASH_RATE_LIMIT", "off"),
         ("ASH_EGRESS_RATE_LIMIT", "off"),
         ("ASH_EGRESS_ALLOW_PRIVATE", ""),
+        ("ASH_REAL_SDK", ""),
         ("ASH_RETENTION_MS", "604800000"),
+        ("CLAUDE_CODE_EXECUTABLE", ""),
         ("ASH_S3_ENDPOINT", ""),
         ("ASH_S3_REGION", "us-east-1"),
         ("ASH_SANDBOX_MEMORY_MB", "2048"),
@@ -217,7 +220,7 @@ fn without_sandboxes_an_address_that_others_can_reach_is_refused_with_the_reason
 fn an_unknown_variable_is_warned_about_with_the_nearest_name() {
     let config = load(&[
         ("ASH_PROT", "1"),
-        ("ASH_REAL_SDK", "1"),
+        ("ASH_RUNNER_ID", "1"),
         ("ASH_HOPE", "1"),
         ("ASH_ZZZ", "1"),
         ("ASH_SERVER_URL", "http://localhost:4100"),
@@ -226,7 +229,7 @@ fn an_unknown_variable_is_warned_about_with_the_nearest_name() {
     let expected = [
         "ASH_HOPE is not a setting, and is ignored",
         "ASH_PROT is not a setting; did you mean ASH_PORT?",
-        "ASH_REAL_SDK is not a setting, and is ignored",
+        "ASH_RUNNER_ID is not a setting, and is ignored",
         "ASH_ZZZ is not a setting, and is ignored",
     ];
     assert_eq!(config.unwrap().warnings(), expected);

@@ -171,15 +171,18 @@ pub enum DefaultRuntime {
     Claude,
     /// Our own loop.
     Builtin,
+    /// A bridge program of the original.
+    Legacy,
 }
 
 impl Value for DefaultRuntime {
-    const EXPECTED: &'static str = "one of claude, builtin";
+    const EXPECTED: &'static str = "one of claude, builtin, legacy";
 
     fn read(text: &str) -> Option<Self> {
         match text {
             "claude" => Some(Self::Claude),
             "builtin" => Some(Self::Builtin),
+            "legacy" => Some(Self::Legacy),
             _ => None,
         }
     }
@@ -188,6 +191,7 @@ impl Value for DefaultRuntime {
         let name = match self {
             Self::Claude => "claude",
             Self::Builtin => "builtin",
+            Self::Legacy => "legacy",
         };
         Some(name.to_owned())
     }

@@ -136,6 +136,7 @@ pub fn examine(config: &Config, machine: &Machine) -> Vec<Check> {
     checks.push(port::check(config.host, config.port));
     checks.push(model(config));
     checks.push(runtime::check(config, &data));
+    checks.extend(runtime::check_legacy(config, &data));
     checks.push(kernel::descriptors(machine.descriptors));
     checks.push(kernel::processes(&machine.proc));
     checks.push(clock(machine.now));

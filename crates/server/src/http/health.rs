@@ -47,7 +47,7 @@ pub(super) struct Health {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct RuntimeHealth {
-    /// What agents call it: `builtin` or `claude`.
+    /// What agents call it: `builtin`, `claude` or `legacy`.
     name: &'static str,
     /// Which release it is, as far as that is known.
     version: Option<String>,
@@ -69,6 +69,12 @@ fn runtimes(choice: &RuntimeChoice) -> Vec<RuntimeHealth> {
         version: claude.version.map(|version| version.to_string()),
         source: claude.source.as_str(),
         verified: claude.is_fit,
+    }));
+    all.extend(choice.legacy().map(|is_fit| RuntimeHealth {
+        name: Runtime::Legacy.as_str(),
+        version: None,
+        source: "setting",
+        verified: Some(is_fit),
     }));
     let first = choice.default().as_str();
     all.sort_by_key(|runtime| runtime.name != first);

@@ -82,13 +82,20 @@ pub(super) async fn send(
         let sent = api::Sent { run_id: uuid_of(accepted.run), seq: accepted.seq.get() };
         return Ok((StatusCode::ACCEPTED, JsonAnswer(sent)).into_response());
     }
-    let detail = match body.include_partial_messages {
-        Some(true) => Detail::StreamEvents,
-        Some(false) | None => Detail::Logged,
-    };
+    let detail = detail(&stored, &body)?;
     let answer = watch(&app, &caller, id, accepted, detail).await;
     metrics::histogram!("ash_message_overhead_seconds").record(received.elapsed());
     answer
+}
+
+/// Whether pieces are told as the model's API tells them. A program of the runtime `legacy` does so itself.
+fn detail(stored: &StoredSession, body: &SendMessage) -> Result<Detail, ApiError> {
+    if body.include_partial_messages != Some(true) {
+        return Ok(Detail::Logged);
+    }
+    let tools = Tools::of(&stored.record.settings.config).map_err(ApiError::internal)?;
+    let is_told = tools.runtime == Some(Runtime::Legacy);
+    Ok(if is_told { Detail::Logged } else { Detail::StreamEvents })
 }
 
 /// Hands a prompt to the engine.
@@ -186,6 +193,9 @@ async fn prompt(
     option("allowedTools", json!(body.allowed_tools.as_ref().or(tools.allowed_tools.as_ref())));
     let forbidden = body.disallowed_tools.as_ref().or(tools.disallowed_tools.as_ref());
     option("disallowedTools", json!(forbidden));
+    if tools.runtime == Some(Runtime::Legacy) {
+        option("includePartialMessages", json!(body.include_partial_messages));
+    }
     // The builtin agent knows nothing of these, and is not told.
     if tools.runtime != Some(Runtime::Builtin) {
         option("betas", json!(tools.betas));
@@ -266,7 +276,9 @@ pub(super) async fn list(
         let page = app.engine().store().messages_after(id, after, rest).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
-        for logged in page.iter().filter(|logged| branch.has(logged)) {
+        for logged in
+            page.iter().filter(|logged| branch.has(logged) && view::is_said(&logged.entry))
+        {
             let content = view::message_content(id, &logged.entry);
             room.take(content.len());
             let cursor = Cursor { epoch, seq: logged.seq }.to_string();

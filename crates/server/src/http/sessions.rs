@@ -77,8 +77,9 @@ pub(super) async fn open(
     let deployed = app.store().agent(&caller.tenant, &agent).await;
     let deployed = deployed.map_err(|error| no_agent(error.into()))?;
     let runtimes = &app.parts().runtimes;
-    let runtime = runtimes.of_new(&definition_of(&deployed).map_err(ApiError::internal)?);
-    runtimes.program(runtime).await.map_err(cannot_run)?;
+    let definition = definition_of(&deployed).map_err(ApiError::internal)?;
+    let runtime = runtimes.of_new(&definition);
+    runtimes.programs(runtime, &definition).await.map_err(cannot_run)?;
     let credentials = app.credentials(&caller.tenant, &body).await?;
     let options = Options::of(&body, runtime, credentials);
     let settings = Settings {
@@ -122,7 +123,9 @@ fn cannot_run(why: CannotRun) -> ApiError {
         CannotRun::Unavailable(_) => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, Code::RUNTIME_UNAVAILABLE, message)
         }
-        CannotRun::Missing(_) => start_failed(FailureCode::RuntimeMissing, &message),
+        CannotRun::Missing(_) | CannotRun::NoBridge(_) => {
+            start_failed(FailureCode::RuntimeMissing, &message)
+        }
     }
 }
 

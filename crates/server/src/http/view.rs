@@ -411,6 +411,19 @@ pub(crate) fn message_content(session: SessionId, entry: &Entry) -> String {
     shown(session, entry).1
 }
 
+/// Whether an entry is something that was said, and not a piece of it or something beside it, which programs of the
+/// original send as messages too.
+pub(crate) fn is_said(entry: &Entry) -> bool {
+    #[derive(Deserialize)]
+    struct Typed<'a> {
+        #[serde(borrow)]
+        r#type: Option<Cow<'a, str>>,
+    }
+    let Entry::Message { body, .. } = entry else { return true };
+    let kind = serde_json::from_str::<Typed<'_>>(body.get()).ok().and_then(|typed| typed.r#type);
+    !matches!(kind.as_deref(), Some("stream_event" | "system" | "user"))
+}
+
 /// The text of a whole answer; nothing, if it is another kind of message.
 fn text_of(body: &str) -> Option<String> {
     let body: Value = serde_json::from_str(body).ok()?;

@@ -68,7 +68,7 @@ async fn a_session_of_an_agent_that_cannot_be_run_here_is_refused_and_leaves_not
     let refusals = [
         ("claude", "runtime_missing"),
         ("acp", "runtime_unavailable"),
-        ("legacy", "runtime_unavailable"),
+        ("legacy", "runtime_missing"),
     ];
     for (runtime, code) in refusals {
         let deployed = client.post("/api/agents", &deploy(runtime)).await.ok();

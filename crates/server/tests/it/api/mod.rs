@@ -20,6 +20,7 @@ mod full;
 mod gate;
 mod heads;
 mod idempotency;
+mod legacy;
 mod lost;
 mod originals;
 mod pages;
