@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::connect::Context;
 use super::exit::Exit;
-use super::format;
 use super::output::{Screen, note, print};
+use super::{format, suggest};
 use crate::api::Agents;
 
 /// See and delete agents
@@ -38,7 +38,10 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         Command::List => list(ctx).await,
         Command::Info { name } => info(ctx, &name).await,
         Command::Delete { name } => {
-            let deleted = ctx.client.delete_agent(&name).await?;
+            let deleted = match ctx.client.delete_agent(&name).await {
+                Ok(deleted) => deleted,
+                Err(error) => return Err(suggest::agent(&ctx.client, &name, error).await),
+            };
             if ctx.screen.json {
                 Screen::document(&deleted)?;
             } else {
@@ -77,7 +80,10 @@ async fn list(ctx: &Context) -> anyhow::Result<Exit> {
 }
 
 async fn info(ctx: &Context, name: &str) -> anyhow::Result<Exit> {
-    let agent = ctx.client.agent(name).await?;
+    let agent = match ctx.client.agent(name).await {
+        Ok(agent) => agent,
+        Err(error) => return Err(suggest::agent(&ctx.client, name, error).await),
+    };
     let versions = ctx.client.agent_versions(name).await?;
     if ctx.screen.json {
         Screen::document(&json!({ "agent": agent, "versions": versions }))?;

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use ash_engine::runtimes::{Found, Installed, RuntimeOptions, Runtimes, Version, View};
+use ash_snapshot::Progress;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::bar::Bar;
 use super::connect::{self, Connection};
 use super::exit::{Exit, Mistake};
 use super::live::{Live, TICK};
@@ -127,7 +129,8 @@ async fn install(place: &Place, wanted: &Wanted, from: Option<PathBuf>) -> anyho
         }
     };
     let (progress, mut stage) = watch::channel(Stage::Waiting);
-    let mut live = Live::new(&place.screen, &told(Stage::Waiting));
+    let mut live = Live::new(&place.screen, told(Stage::Waiting));
+    let mut bar = Bar::new(&place.screen, "downloading", "");
     let mut ticks = tokio::time::interval(TICK);
     let work = runtimes::install(&place.data, wanted, &origin, &progress);
     let mut work = std::pin::pin!(work);
@@ -135,11 +138,20 @@ async fn install(place: &Place, wanted: &Wanted, from: Option<PathBuf>) -> anyho
         tokio::select! {
             done = &mut work => break done,
             _ = ticks.tick() => {
-                live.go_on(&told(*stage.borrow_and_update()));
-                live.tick();
+                let stage = *stage.borrow_and_update();
+                if let Stage::Fetching { done, total } = stage {
+                    live.wipe();
+                    let (bytes, all_bytes) = (done, total.unwrap_or(0));
+                    bar.update(Progress { bytes, all_bytes, ..Progress::default() });
+                } else {
+                    bar.wipe();
+                    live.go_on(told(stage));
+                    live.tick();
+                }
             }
         }
     };
+    bar.wipe();
     live.wipe();
     let Outcome { installed, was_there } = done.map_err(mistake)?;
     if place.screen.json {
@@ -155,21 +167,13 @@ async fn install(place: &Place, wanted: &Wanted, from: Option<PathBuf>) -> anyho
 }
 
 /// What goes on, in a few words.
-fn told(stage: Stage) -> String {
-    /// How wide the bar is.
-    const BAR: u64 = 20;
+fn told(stage: Stage) -> &'static str {
     match stage {
-        Stage::Waiting => "waiting for another installation…".to_owned(),
-        Stage::Asking => "asking the registry…".to_owned(),
-        Stage::Fetching { done, total: Some(total) } if total > 0 => {
-            let filled = (done.min(total) * BAR / total) as usize;
-            let bar = "█".repeat(filled) + &"░".repeat(BAR as usize - filled);
-            let percent = done.min(total) * 100 / total;
-            format!("downloading {bar} {percent:3} % of {}", format::bytes(total))
-        }
-        Stage::Fetching { done, .. } => format!("downloading, {}", format::bytes(done)),
-        Stage::Unpacking => "unpacking…".to_owned(),
-        Stage::Checking => "checking…".to_owned(),
+        Stage::Waiting => "waiting for another installation…",
+        Stage::Asking => "asking the registry…",
+        Stage::Fetching { .. } => "downloading…",
+        Stage::Unpacking => "unpacking…",
+        Stage::Checking => "checking…",
     }
 }
 
@@ -324,12 +328,5 @@ mod test {
         for odd in ["", "codex", "claude@", "claude@2", "claude@../x", "claude@^2.1.0"] {
             assert!(wanted(odd).is_err(), "{odd}");
         }
-    }
-
-    #[test]
-    fn a_download_is_told_as_a_bar() {
-        let half = told(Stage::Fetching { done: 50 << 20, total: Some(100 << 20) });
-        assert!(half.contains("██████████░░░░░░░░░░  50 % of 100"), "{half}");
-        assert!(told(Stage::Fetching { done: 1 << 20, total: None }).starts_with("downloading, 1"));
     }
 }

@@ -48,9 +48,25 @@ pub(super) fn lines() -> mpsc::Receiver<std::io::Result<String>> {
     lines
 }
 
+/// What comes from a terminal that hands over each key, as it comes. Read by a thread of its own, as above.
+pub(super) fn bytes() -> mpsc::Receiver<Vec<u8>> {
+    let (sender, keys) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(length @ 1..) = std::io::stdin().lock().read(&mut piece) {
+            if sender.blocking_send(piece[..length].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    keys
+}
+
 /// The lines that a person types who sees what is shown; nothing, if nobody does.
 pub(super) fn person(ctx: &Context) -> Option<mpsc::Receiver<std::io::Result<String>>> {
-    let sits_there = ctx.screen.is_terminal && !ctx.screen.json && std::io::stdin().is_terminal();
+    // A terminal that is painted reads its keys itself.
+    let reads = ctx.screen.is_terminal && !ctx.screen.json && !ctx.screen.rich;
+    let sits_there = reads && std::io::stdin().is_terminal();
     sits_there.then(lines)
 }
 

@@ -12,10 +12,12 @@ use super::exit::{Exit, Mistake};
 use super::live::Live;
 use super::output::{Style, note, plain, print};
 use super::questions::Typed;
+use super::session::attach::{self, From};
+use super::talk::Stay;
 use super::watch::{self, Form, OnCtrlC, Watched};
-use super::{Hint, ask, prefix};
+use super::{Hint, ask, prefix, suggest};
 use crate::api::{Content, CreateSession, IfBusy, SendMessage};
-use crate::client::ClientError;
+use crate::client::{ClientError, Until};
 
 /// Talk to an agent
 ///
@@ -46,7 +48,8 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
             .context(Hint("without a message it is a conversation"));
     }
     let mut lines = None;
-    if message.is_none() {
+    let is_painted = ctx.screen.rich && std::io::stdin().is_terminal();
+    if message.is_none() && !is_painted {
         let mut read = Lines { rest: ask::lines(), first: None };
         // Whoever has nothing to say needs no session. A person is not known to have nothing.
         if !std::io::stdin().is_terminal() && !read.has_something().await? {
@@ -60,7 +63,10 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         None => {
             let new = CreateSession { agent: args.agent.clone(), ..CreateSession::default() };
             let live = Live::new(&ctx.screen, "starting…");
-            live.during(ctx.client.create_session(&new)).await?.id
+            match live.during(ctx.client.create_session(&new)).await {
+                Ok(session) => session.id,
+                Err(error) => return Err(suggest::agent(&ctx.client, &new.agent, error).await),
+            }
         }
     };
     let mut ctrl_c = watch::ctrl_c()?;
@@ -70,7 +76,13 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
             say(ctx, session, message, &mut ctrl_c, typed.as_mut()).await.map(Exit::from)
         }
         (None, Some(lines)) => converse(ctx, session, lines, &mut ctrl_c).await,
-        (None, None) => Ok(Exit::Ok),
+        (None, None) => {
+            let session = ctx.client.session(session).await?;
+            let stay = Stay::Talking;
+            let from = From::Turn;
+            let until = Until::Dropped;
+            attach::attach(ctx, &session, from, stay, until, &mut ctrl_c).await.map(Exit::from)
+        }
     };
     // Also after a failure: the session is there, and a person wants it back or gone.
     if args.end {
@@ -112,7 +124,7 @@ async fn say(
 }
 
 /// Whoever talks to a session wants it awake.
-fn message(text: String) -> SendMessage {
+pub(super) fn message(text: String) -> SendMessage {
     SendMessage {
         content: Content::Text(text),
         include_partial_messages: None,

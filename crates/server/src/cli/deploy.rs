@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use ash_snapshot::Progress;
+
+use super::bar::Bar;
 use super::connect::Context;
 use super::exit::{Exit, Mistake};
-use super::live::Live;
 use super::output::{Screen, note, print};
 use super::{Hint, files, format, parse};
 use crate::api::{AgentBody, DeployAgent};
+use crate::client::Transfer;
 
 /// Deploy an agent from a directory
 ///
@@ -36,8 +39,13 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     let env = parse::variables(args.env, &ctx.env)?;
     let collected = files::collect(&args.path)?;
     let agent = DeployAgent { name, files: Some(collected.files), env, ..DeployAgent::default() };
-    let live = Live::new(&ctx.screen, &format!("sending {}…", format::bytes(collected.bytes)));
-    let agent = live.during(ctx.client.deploy_agent(&agent)).await?;
+    let transfer = Transfer::default();
+    let progress = || {
+        let (bytes, all_bytes) = transfer.so_far();
+        Progress { bytes, all_bytes, ..Progress::default() }
+    };
+    let work = ctx.client.deploy_agent(&agent, &transfer);
+    let agent = Bar::new(&ctx.screen, "deploying", "").during(progress, work).await?;
     if ctx.screen.json {
         Screen::document(&AgentBody { agent })?;
         return Ok(Exit::Ok);

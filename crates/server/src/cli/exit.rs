@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::Hint;
+use super::hints::hint;
 use super::output::{note, plain};
+use super::suggest::Suggestion;
 use crate::api::Problem;
-use crate::client::{ClientError, is_loopback};
+use crate::client::ClientError;
 
 /// The codes a command ends with. Scripts rely on them: none ever changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,65 +121,26 @@ fn of_status(status: u16) -> Exit {
     }
 }
 
-/// What to do about an error that says nothing about it itself.
-fn hint(error: &ClientError) -> Option<&'static str> {
-    match error {
-        ClientError::Unreachable { url, .. } if is_local(url) => Some("start one with: ash serve"),
-        ClientError::Unreachable { .. } | ClientError::Broken { .. } => {
-            Some("--server or ASH_SERVER_URL says where the server is")
-        }
-        ClientError::Silent { .. } => Some("it is there, and may be busy; try again"),
-        ClientError::Address { .. } => Some("an address is such as http://127.0.0.1:4100"),
-        ClientError::Key => Some("ASH_API_KEY holds the key"),
-        ClientError::Problem(problem) => match (problem.status_code, problem.code.as_str()) {
-            (401 | 403, _) => {
-                Some("set ASH_API_KEY, or say with --data-dir where the server's data directory is")
-            }
-            _ if says_ended(problem) => {
-                Some("it cannot come back; begin another with: ash session create")
-            }
-            (_, "no_such_run") => Some("nothing runs; ash session show tells what it did last"),
-            (_, "session_not_active") => {
-                Some("bring it back with: ash session resume, or send with --wake")
-            }
-            (_, "run_in_progress") => {
-                Some("wait, cut it with: ash session interrupt, or send without --if-busy reject")
-            }
-            (_, "snapshot_expired") => {
-                Some("ash session snapshots lists what can still be brought back")
-            }
-            (_, "snapshot_damaged") => Some(
-                "ash session resume --fresh begins with what can be had; the conversation is kept",
-            ),
-            (_, "no_such_turn") => Some("ash session snapshots lists what can be brought back"),
-            (_, "no_cloud") => Some("start the server with ASH_SNAPSHOT_URL, which says where"),
-            (404, _) => Some("ash session list and ash agent list show what there is"),
-            _ => None,
-        },
-        ClientError::Unexpected { .. } => {
-            Some("it is no Ash server; --server or ASH_SERVER_URL says where one is")
-        }
-        ClientError::Stream(_) => None,
-    }
-}
-
-/// Whether an address is of this machine.
-fn is_local(url: &str) -> bool {
-    reqwest::Url::parse(url).is_ok_and(|url| is_loopback(&url))
-}
-
 /// Whether the server says that a session is over for good.
 pub(super) fn says_ended(problem: &Problem) -> bool {
     matches!(problem.code.as_str(), "session_ended" | "session_expired")
+}
+
+/// Whether the server says that there is no such session.
+pub(super) fn is_missing_session(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<ClientError>(), Some(ClientError::Problem(problem))
+        if problem.code == "not_found" && problem.error.starts_with("Session"))
 }
 
 /// Says on standard error what went wrong, why, and what to do.
 pub(super) fn report(error: &anyhow::Error, json: bool) {
     let client = error.downcast_ref::<ClientError>();
     let said = error.downcast_ref::<Hint>().map(ToString::to_string);
-    let hint = said.clone().or_else(|| Some(hint(client?)?.to_owned()));
+    let meant = error.downcast_ref::<Suggestion>().map(ToString::to_string);
+    let hint = meant.clone().or_else(|| said.clone()).or_else(|| hint(client?).map(str::to_owned));
     let chain = error.chain().map(ToString::to_string);
-    let mut chain = chain.filter(|message| Some(message) != said.as_ref());
+    let mut chain =
+        chain.filter(|message| Some(message) != said.as_ref() && Some(message) != meant.as_ref());
     let first = chain.next().unwrap_or_default();
     let causes: Vec<String> = chain.collect();
     if json {
@@ -209,34 +172,6 @@ mod test {
     fn problem(status_code: u16, code: &str) -> Problem {
         let (error, code, request_id) = ("no".to_owned(), code.to_owned(), "r".to_owned());
         Problem { error, status_code, code, retryable: false, request_id }
-    }
-
-    #[test]
-    fn no_hint_names_what_always_fails() {
-        let hinted = |status, code| hint(&ClientError::Problem(problem(status, code))).unwrap();
-        for (status, code) in
-            [(400, "session_ended"), (410, "session_ended"), (409, "session_expired")]
-        {
-            let told = hinted(status, code);
-            assert!(told.contains("ash session create") && !told.contains("resume"), "{told}");
-        }
-        assert!(hinted(409, "session_not_active").contains("resume"));
-        assert!(hinted(404, "no_such_run").contains("nothing runs"));
-        assert!(hinted(410, "snapshot_expired").contains("ash session snapshots"));
-        assert!(hinted(409, "snapshot_damaged").contains("--fresh"));
-        assert!(hinted(404, "no_cloud").contains("ASH_SNAPSHOT_URL"));
-        let silent = ClientError::Silent {
-            url: "http://127.0.0.1:1".to_owned(),
-            source: crate::client::Cause::new("no answer"),
-        };
-        assert!(!hint(&silent).unwrap().contains("ash serve"));
-    }
-
-    #[test]
-    fn an_address_is_of_this_machine_by_its_host_alone() {
-        assert!(is_local("http://127.0.0.9:1") && is_local("http://[::1]:1"));
-        assert!(is_local("http://me:pw@localhost"));
-        assert!(!is_local("http://127.example.com") && !is_local("http://a/?//localhost"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ash_core::time::Timestamp;
 
 use super::output::plain;
+use super::transcript::text::width as columns;
 use crate::api::{ResumeReceipt, Usage, from_rfc3339};
 
 /// A size, such as `812 B` or `50 MB`.
@@ -52,6 +53,15 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
+/// A number in few characters: `812`, `12.3k`, `4.5M`.
+pub(super) fn short_count(number: u64) -> String {
+    match number {
+        0..1_000 => number.to_string(),
+        1_000..999_950 => format!("{:.1}k", number as f64 / 1e3),
+        _ => format!("{:.1}M", number as f64 / 1e6),
+    }
+}
+
 /// A number of things.
 pub(super) fn things(number: u64, one: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
@@ -59,7 +69,7 @@ pub(super) fn things(number: u64, one: &str) -> String {
 }
 
 /// What a run came to: `end_turn · 1,204 tokens in, 56 out · $0.0123 · 3.2 s`.
-pub(super) fn run_line(stop_reason: &str, usage: &Usage, took: Duration) -> String {
+pub(super) fn run_line(stop_reason: &str, usage: &Usage, took: Option<Duration>) -> String {
     let input = usage.input_tokens + usage.cache_creation_tokens + usage.cache_read_tokens;
     let mut parts = vec![plain(stop_reason)];
     if input + usage.output_tokens > 0 {
@@ -68,7 +78,9 @@ pub(super) fn run_line(stop_reason: &str, usage: &Usage, took: Duration) -> Stri
     if usage.cost_usd > 0.0 {
         parts.push(format!("${:.4}", usage.cost_usd));
     }
-    parts.push(format!("{:.1} s", took.as_secs_f64()));
+    if let Some(took) = took {
+        parts.push(format!("{:.1} s", took.as_secs_f64()));
+    }
     parts.join(" · ")
 }
 
@@ -135,12 +147,15 @@ pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
         vec![headings.iter().map(|cell| (*cell).to_owned()).collect()];
     lines.extend(rows.iter().map(|row| row.iter().map(harmless).collect()));
     let width = |column: usize| {
-        lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max()
+        lines.iter().filter_map(|line| line.get(column)).map(|cell| columns(cell)).max()
     };
     let widths: Vec<usize> = (0..headings.len()).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for line in &lines {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let padded = |(cell, width): (&String, &usize)| {
+            format!("{cell}{}", " ".repeat(width.saturating_sub(columns(cell))))
+        };
+        let cells = line.iter().zip(&widths).map(padded);
         let cells: Vec<String> = cells.collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
@@ -279,6 +294,8 @@ mod test {
     fn a_table_is_aligned_and_cannot_move_the_cursor() {
         let rows = vec![vec!["a\x1b[2J".into(), "1".into()], vec!["b".into(), String::new()]];
         assert_eq!(table(&["NAME", "N"], &rows), "NAME  N\na[2J  1\nb\n");
+        let wide = vec![vec!["日本".into(), "1".into()]];
+        assert_eq!(table(&["A", "N"], &wide), "A     N\n日本  1\n");
         assert_eq!(
             fields(&[("id", "x".into()), ("no", String::new()), ("name", "y".into())]),
             "id    x\nname  y\n"

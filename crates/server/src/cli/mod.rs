@@ -8,6 +8,7 @@
 mod agent;
 mod agent_runtime;
 mod ask;
+mod bar;
 mod chat;
 mod completions;
 mod config;
@@ -15,22 +16,32 @@ mod connect;
 mod credential;
 mod deploy;
 mod doctor;
+mod elsewhere;
 mod exit;
 mod files;
+mod follow;
 mod format;
 mod health;
+mod hints;
 mod key;
+mod link;
 mod live;
+mod logs;
 mod model;
 mod output;
 mod parse;
 mod prefix;
+mod ps;
 mod questions;
 mod queue;
+mod reference;
 mod render;
 mod serve;
 mod session;
 mod snapshot;
+mod suggest;
+mod talk;
+mod transcript;
 mod upgrade;
 mod watch;
 
@@ -75,13 +86,28 @@ enum Command {
     Key(key::Args),
     Credential(credential::Args),
     Queue(queue::Args),
+    Ps(ps::Args),
+    Logs(logs::Args),
+    #[command(visible_alias = "status")]
     Health(health::Args),
+    Link(link::Link),
+    Unlink(link::Unlink),
     Config(config::Args),
     Doctor(doctor::Args),
     Model(model::Args),
     Snapshot(snapshot::Args),
     Completions(completions::Args),
+    #[command(hide = true)]
+    Start(elsewhere::Anything),
+    #[command(hide = true)]
+    Stop(elsewhere::Anything),
+    #[command(hide = true)]
+    Login(elsewhere::Anything),
+    #[command(hide = true)]
+    Logout(elsewhere::Anything),
 }
+
+pub use reference::reference;
 
 /// What a person can do about an error. It is put into the chain as a context.
 #[derive(Debug)]
@@ -114,7 +140,8 @@ pub fn run() -> ExitCode {
         // It would be told on the same standard error that cannot be written.
         .log_internal_errors(false)
         .init();
-    match dispatch(cli.command, &cli.connection, env, json) {
+    let told = Told { json, verbose: cli.verbose };
+    match dispatch(cli.command, &cli.connection, env, told) {
         Ok(exit) => exit.into(),
         Err(error) => {
             exit::report(&error, json);
@@ -123,39 +150,65 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// How results are told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    json: bool,
+    verbose: bool,
+}
+
 fn dispatch(
     command: Command,
     connection: &Connection,
     env: BTreeMap<String, String>,
-    json: bool,
+    told: Told,
 ) -> anyhow::Result<Exit> {
+    let json = told.json;
     match command {
         Command::Upgrade(upgrade::Args) => {
-            with_server(connection, env, json, async |ctx| upgrade::run(&ctx).await)
+            with_server(connection, env, told, async |ctx| upgrade::run(&ctx).await)
         }
         Command::Deploy(args) => {
-            with_server(connection, env, json, async |ctx| deploy::run(&ctx, args).await)
+            with_server(connection, env, told, async |ctx| deploy::run(&ctx, args).await)
         }
         Command::Agent(args) => {
-            with_server(connection, env, json, async |ctx| agent::run(&ctx, args).await)
+            with_server(connection, env, told, async |ctx| agent::run(&ctx, args).await)
         }
         Command::Session(args) => {
-            with_server(connection, env, json, async |ctx| session::run(&ctx, args).await)
+            with_server(connection, env, told, async |ctx| session::run(&ctx, args).await)
         }
         Command::Chat(args) => {
-            with_server(connection, env, json, async |ctx| chat::run(&ctx, args).await)
+            with_server(connection, env, told, async |ctx| chat::run(&ctx, args).await)
         }
         Command::Key(args) => {
-            with_server(connection, env, json, async |ctx| key::run(&ctx, args).await)
+            with_server(connection, env, told, async |ctx| key::run(&ctx, args).await)
         }
         Command::Credential(args) => {
-            with_server(connection, env, json, async |ctx| credential::run(&ctx, args).await)
+            with_server(connection, env, told, async |ctx| credential::run(&ctx, args).await)
         }
         Command::Queue(args) => {
-            with_server(connection, env, json, async |ctx| queue::run(&ctx, args).await)
+            with_server(connection, env, told, async |ctx| queue::run(&ctx, args).await)
         }
+        Command::Ps(args) => {
+            with_server(connection, env, told, async |ctx| ps::run(&ctx, args).await)
+        }
+        Command::Logs(args) => {
+            with_server(connection, env, told, async |ctx| logs::run(&ctx, &args).await)
+        }
+        Command::Link(args) => {
+            connection.is_not_for("link")?;
+            link::link(&args, &env, &Screen::of(json, &env))
+        }
+        Command::Unlink(link::Unlink) => {
+            connection.is_not_for("unlink")?;
+            link::unlink(&env, &Screen::of(json, &env))
+        }
+        Command::Start(_) => elsewhere::start(),
+        Command::Stop(_) => elsewhere::stop(),
+        Command::Login(_) => elsewhere::login(),
+        Command::Logout(_) => elsewhere::logout(),
         Command::Health(_) => {
-            with_server(connection, env, json, async |ctx| health::run(&ctx).await)
+            with_server(connection, env, told, async |ctx| health::run(&ctx).await)
         }
         Command::AgentRuntime(args) => {
             connection.is_not_for("agent-runtime")?;
@@ -192,14 +245,27 @@ fn dispatch(
 fn with_server(
     connection: &Connection,
     env: BTreeMap<String, String>,
-    json: bool,
+    told: Told,
     command: impl AsyncFnOnce(Context) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let found = connect::find(connection, &env)?;
-    let ctx = Context { client: found.client()?, screen: Screen::of(json, &env), env };
+    let screen = Screen::of(told.json, &env).telling_more(told.verbose);
+    let ctx = Context { client: found.client()?, screen: screen, env };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("could not start the runtime")?;
-    runtime.block_on(Box::pin(command(ctx)))
+    let client = ctx.client.clone();
+    runtime.block_on(async {
+        match Box::pin(command(ctx)).await {
+            Err(error) if exit::is_missing_session(&error) => {
+                // It does not say which one; whoever wrote a whole id meant a session.
+                match suggest::whole_ids(std::env::args().skip(1)).first() {
+                    Some(id) => Err(suggest::session(&client, id, error).await),
+                    None => Err(error),
+                }
+            }
+            done => done,
+        }
+    })
 }

@@ -17,6 +17,10 @@ pub(super) struct Screen {
     pub(super) color: bool,
     /// A line on standard error may tell what goes on.
     pub(super) live: bool,
+    /// Standard output is a terminal that can be painted.
+    pub(super) rich: bool,
+    /// More is to be told.
+    pub(super) verbose: bool,
 }
 
 impl Screen {
@@ -29,7 +33,14 @@ impl Screen {
             is_terminal,
             color: wants_color(env, is_terminal) && !json,
             live: std::io::stderr().is_terminal() && !is_dumb && !json,
+            rich: is_terminal && !is_dumb && !json,
+            verbose: false,
         }
+    }
+
+    /// The same, and more is to be told if somebody wants to know.
+    pub(super) fn telling_more(self, verbose: bool) -> Self {
+        Self { verbose, ..self }
     }
 
     /// Text in a style, or as it is.
@@ -83,7 +94,9 @@ pub(super) fn paint(color: bool, style: Style, text: &str) -> String {
 
 /// Text that cannot move the cursor: agents and tools say what they like, and a terminal obeys.
 pub(super) fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    // What turns the direction of text makes it look like another one.
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().filter(|c| (!c.is_control() || matches!(c, '\n' | '\t')) && !turns(*c)).collect()
 }
 
 /// Text on one line, at most so many characters.

@@ -64,6 +64,14 @@ pub(super) fn dollars(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "expected an amount above 0, such as 0.50".to_owned())
 }
 
+/// A duration, or a number alone, which is of milliseconds.
+pub(super) fn duration_or_millis(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(millis) => Ok(Duration::from_millis(millis)),
+        Err(_) => duration(text),
+    }
+}
+
 /// A duration such as `500ms`, `90s`, `30m`, `2h` or `7d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a duration such as 500ms, 90s, 30m, 2h or 7d".to_owned();

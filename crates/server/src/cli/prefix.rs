@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::exit::Mistake;
 use super::output::one_line;
-use super::{Hint, format};
+use super::{Hint, format, suggest};
 use crate::api::Session;
 use crate::client::{Client, SessionQuery};
 
@@ -63,7 +63,10 @@ pub(super) async fn session(client: &Client, text: &str) -> anyhow::Result<Uuid>
     let query = SessionQuery { id_prefix: Some(prefix), limit, ..SessionQuery::default() };
     let page = client.sessions(&query).await?;
     match page.sessions.as_slice() {
-        [] => Err(none()).context(hint),
+        [] => {
+            let error = anyhow::Error::from(none()).context(hint);
+            Err(suggest::session(client, text, error).await)
+        }
         [session] => Ok(session.id),
         sessions => Err(ambiguous("session", text, &candidates(sessions, SystemClock.now()))),
     }

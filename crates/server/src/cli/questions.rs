@@ -102,7 +102,8 @@ async fn line(typed: Option<&mut Typed>) -> Option<String> {
     }
 }
 
-fn answer(line: &str) -> Option<Behavior> {
+/// Yes or no, if a line says so.
+pub(super) fn answer(line: &str) -> Option<Behavior> {
     match line.trim().to_lowercase().as_str() {
         "y" | "yes" => Some(Behavior::Allow),
         "n" | "no" => Some(Behavior::Deny),

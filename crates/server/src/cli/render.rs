@@ -101,13 +101,25 @@ impl<W: Write> Renderer<W> {
                 let usage = event.data.get("usage").cloned().unwrap_or_default();
                 let usage = serde_json::from_value::<Usage>(usage).unwrap_or_default();
                 let reason = event.text("stopReason").unwrap_or("done");
-                self.aside(Style::Dim, &format::run_line(reason, &usage, took))?;
+                self.aside(Style::Dim, &format::run_line(reason, &usage, Some(took)))?;
                 self.end_line()?;
             }
             // Errors are told when all is over. What else there is, is for programs.
             _ => {}
         }
         self.out.flush()
+    }
+
+    /// What somebody asked. Only persons see it.
+    pub(super) fn prompt(&mut self, text: &str) -> io::Result<()> {
+        self.settle()?;
+        self.aside(Style::Bold, &format!("> {}", text.trim_end()))
+    }
+
+    /// What went wrong. Only persons see it here.
+    pub(super) fn failure(&mut self, text: &str) -> io::Result<()> {
+        self.settle()?;
+        self.aside(Style::Red, &format!("error: {text}"))
     }
 
     /// A whole message repeats what came in pieces, if something did.
@@ -219,12 +231,17 @@ pub(super) fn activity(event: &ServerEvent) -> Option<String> {
 
 /// A call in one line: `bash ls -la`.
 pub(super) fn tool(name: &str, input: Option<&Value>) -> String {
+    tool_line(name, input, MAX_TOOL_CHARS)
+}
+
+/// The same, at most so many characters.
+pub(super) fn tool_line(name: &str, input: Option<&Value>, max_chars: usize) -> String {
     let telling = |input: &Value| {
         let named = TELLING.iter().find_map(|field| input.get(field)?.as_str());
         named.map_or_else(|| input.to_string(), str::to_owned)
     };
     let input = input.filter(|input| input.as_object().is_some_and(|fields| !fields.is_empty()));
-    one_line(&format!("{name} {}", input.map(telling).unwrap_or_default()), MAX_TOOL_CHARS)
+    one_line(&format!("{name} {}", input.map(telling).unwrap_or_default()), max_chars)
 }
 
 /// The text of a message's content, which is text or a list of blocks.

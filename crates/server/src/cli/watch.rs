@@ -15,6 +15,8 @@ use super::live::{Live, TICK};
 use super::output::{Reader, look_for_reader, note, plain, reader, show};
 use super::questions::{Questions, Typed};
 use super::render::{Ending, Renderer, activity, cut_by, ending};
+use super::talk::{self, Beginning, Stay};
+use super::transcript::status::Status;
 use crate::client::{EventStream, Incoming, ServerEvent};
 
 /// What Ctrl-C does.
@@ -89,6 +91,12 @@ pub(super) async fn watch(
     typed: Option<&mut Typed>,
 ) -> anyhow::Result<Watched> {
     let screen = &ctx.screen;
+    if screen.rich && form == Form::Answer {
+        let status = Status::new(Instant::now());
+        let (past, stay) = (0, Stay::Once);
+        let beginning = Beginning { session, stream, status, past, stay, on_ctrl_c };
+        return talk::talk(ctx, beginning, ctrl_c).await;
+    }
     let began = Instant::now();
     let mut live = Live::new(screen, "starting…");
     let mut renderer = Renderer::new(std::io::stdout(), screen.is_terminal, screen.color);
@@ -135,6 +143,7 @@ pub(super) async fn watch(
                         note("(connection lost, trying again)");
                     }
                 }
+                Ok(Some(Incoming::Connected)) => {}
                 Ok(None) => break match ended {
                     Some(Ending::Completed) => Watched::Completed,
                     Some(Ending::Failed) | None if cuts > 0 => Watched::Cut,
@@ -149,7 +158,9 @@ pub(super) async fn watch(
                 live.wipe();
                 cuts += 1;
                 if on_ctrl_c == OnCtrlC::Leave || cuts > 1 {
-                    note("\nleft; the run goes on");
+                    note(&format!(
+                        "\nleft; the run goes on; come back with: ash session attach {session}"
+                    ));
                     break Watched::Left;
                 }
                 note("\ncutting the run; Ctrl-C again leaves");

@@ -5,16 +5,22 @@ use crate::api::{
 };
 
 use super::error::ClientError;
-use super::request::{Ask, Client, Repeat, idempotency_key, segment};
+use super::request::{Ask, Client, Repeat, Transfer, idempotency_key, segment};
 
 impl Client {
-    /// Deploys an agent; a new version, if its name is taken.
+    /// Deploys an agent; a new version, if its name is taken. `transfer` tells how far its files are.
     ///
     /// # Errors
     /// See [`ClientError`]; the same holds of every request below.
-    pub async fn deploy_agent(&self, agent: &DeployAgent) -> Result<Agent, ClientError> {
+    pub async fn deploy_agent(
+        &self,
+        agent: &DeployAgent,
+        transfer: &Transfer,
+    ) -> Result<Agent, ClientError> {
         let repeat = Repeat::Keyed(idempotency_key());
-        let answer: AgentBody = self.ask(Ask::post("/api/agents".into(), agent, repeat)).await?;
+        let mut ask = Ask::post("/api/agents".into(), agent, repeat);
+        ask.transfer = Some(transfer.clone());
+        let answer: AgentBody = self.ask(ask).await?;
         Ok(answer.agent)
     }
 

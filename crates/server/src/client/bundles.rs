@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::api::{Session, SessionBody};
 
 use super::error::ClientError;
-use super::request::{Ask, Client, Repeat, idempotency_key};
+use super::request::{Ask, Client, Repeat, Transfer, idempotency_key};
 
 /// How much of a bundle is held while it is sent.
 const PIECE: usize = 256 * 1024;
@@ -59,6 +59,7 @@ pub struct Upload {
     file: Arc<File>,
     /// How long it is, if it is a file: then it can be sent again.
     bytes: Option<u64>,
+    transfer: Transfer,
 }
 
 impl Upload {
@@ -69,25 +70,36 @@ impl Upload {
     pub fn of(file: File) -> io::Result<Self> {
         let found = file.metadata()?;
         let bytes = found.is_file().then_some(found.len());
-        Ok(Self { file: Arc::new(file), bytes })
+        Ok(Self { file: Arc::new(file), bytes, transfer: Transfer::default() })
+    }
+
+    /// How far it is on its way.
+    pub fn transfer(&self) -> &Transfer {
+        &self.transfer
     }
 
     fn body(&self) -> Body {
         let is_file = self.bytes.is_some();
         let begin = (Arc::clone(&self.file), 0);
-        Body::wrap_stream(futures_util::stream::try_unfold(begin, move |(file, at)| async move {
-            let read = tokio::task::spawn_blocking(move || {
-                let mut piece = vec![0; PIECE];
-                let length = match is_file {
-                    true => file.read_at(&mut piece, at)?,
-                    false => (&*file).read(&mut piece)?,
-                };
-                piece.truncate(length);
-                Ok::<_, io::Error>((piece, file))
-            });
-            let (piece, file) = read.await.map_err(io::Error::other)??;
-            let next = (file, at + piece.len() as u64);
-            Ok::<_, io::Error>((!piece.is_empty()).then(|| (Bytes::from(piece), next)))
+        self.transfer.begin(self.bytes.unwrap_or(0));
+        let transfer = self.transfer.clone();
+        Body::wrap_stream(futures_util::stream::try_unfold(begin, move |(file, at)| {
+            let transfer = transfer.clone();
+            async move {
+                let read = tokio::task::spawn_blocking(move || {
+                    let mut piece = vec![0; PIECE];
+                    let length = match is_file {
+                        true => file.read_at(&mut piece, at)?,
+                        false => (&*file).read(&mut piece)?,
+                    };
+                    piece.truncate(length);
+                    Ok::<_, io::Error>((piece, file))
+                });
+                let (piece, file) = read.await.map_err(io::Error::other)??;
+                transfer.add(piece.len());
+                let next = (file, at + piece.len() as u64);
+                Ok::<_, io::Error>((!piece.is_empty()).then(|| (Bytes::from(piece), next)))
+            }
         }))
     }
 }

@@ -20,7 +20,7 @@ pub use bundles::{Download, ExportedFiles, Upload};
 pub use error::{Cause, ClientError};
 pub use files::FileQuery;
 pub(crate) use request::is_loopback;
-pub use request::{BearerKey, Client, Patience};
+pub use request::{BearerKey, Client, Patience, Transfer};
 pub use sessions::{SessionQuery, Until};
 pub use sse::{Frame, Parser, TooLong};
 pub use stream::{Cursor, EventStream, Incoming, ServerEvent};

@@ -1,9 +1,12 @@
 //! One request and its answer.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use bytes::Bytes;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -107,6 +110,31 @@ pub(super) enum Repeat {
     Never,
 }
 
+/// How much of a body is handed over at a time, if somebody counts.
+const PIECE: usize = 64 * 1024;
+
+/// How far a body is on its way to the server. Whoever has a clone can look.
+#[derive(Clone, Debug, Default)]
+pub struct Transfer(Arc<(AtomicU64, AtomicU64)>);
+
+impl Transfer {
+    /// How many bytes were handed over, and of how many; 0, if that is not known.
+    pub fn so_far(&self) -> (u64, u64) {
+        (self.0.0.load(Ordering::Relaxed), self.0.1.load(Ordering::Relaxed))
+    }
+
+    /// It begins, maybe once more.
+    pub(super) fn begin(&self, all: u64) {
+        self.0.0.store(0, Ordering::Relaxed);
+        self.0.1.store(all, Ordering::Relaxed);
+    }
+
+    /// So much more was handed over.
+    pub(super) fn add(&self, bytes: usize) {
+        self.0.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
 /// A request, ready to be sent any number of times.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
@@ -117,15 +145,22 @@ pub(super) struct Ask {
     pub(super) repeat: Repeat,
     /// Where a stream was cut.
     pub(super) last_event_id: Option<String>,
+    /// Who counts what is sent.
+    pub(super) transfer: Option<Transfer>,
 }
 
 impl Ask {
     pub(super) fn get(path: String) -> Self {
-        Self { method: Method::GET, path, body: None, repeat: Repeat::Safe, last_event_id: None }
+        Self::without_body(Method::GET, path)
+    }
+
+    fn without_body(method: Method, path: String) -> Self {
+        let repeat = Repeat::Safe;
+        Self { method, path, body: None, repeat, last_event_id: None, transfer: None }
     }
 
     pub(super) fn delete(path: String) -> Self {
-        Self { method: Method::DELETE, path, body: None, repeat: Repeat::Safe, last_event_id: None }
+        Self::without_body(Method::DELETE, path)
     }
 
     pub(super) fn send(
@@ -135,7 +170,7 @@ impl Ask {
         repeat: Repeat,
     ) -> Self {
         let body = serde_json::to_vec(body).expect("bodies of ours are JSON");
-        Self { method, path, body: Some(body), repeat, last_event_id: None }
+        Self { method, path, body: Some(body), repeat, last_event_id: None, transfer: None }
     }
 
     pub(super) fn post(path: String, body: &impl Serialize, repeat: Repeat) -> Self {
@@ -245,7 +280,14 @@ impl Client {
             request = request.header(AUTHORIZATION, key.clone());
         }
         if let Some(body) = &ask.body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
+            request = request.header(CONTENT_TYPE, "application/json");
+            request = match &ask.transfer {
+                None => request.body(body.clone()),
+                Some(transfer) => {
+                    let length = body.len() as u64;
+                    request.header(CONTENT_LENGTH, length).body(counted(body, transfer))
+                }
+            };
         }
         if let Repeat::Keyed(key) = &ask.repeat {
             request = request.header("Idempotency-Key", key);
@@ -315,6 +357,17 @@ impl Client {
         }
         Ok(body)
     }
+}
+
+/// A body that tells how much of it was taken.
+fn counted(body: &[u8], transfer: &Transfer) -> reqwest::Body {
+    transfer.begin(body.len() as u64);
+    let pieces: Vec<Bytes> = body.chunks(PIECE).map(Bytes::copy_from_slice).collect();
+    let transfer = transfer.clone();
+    reqwest::Body::wrap_stream(futures_util::stream::iter(pieces.into_iter().map(move |piece| {
+        transfer.add(piece.len());
+        Ok::<_, std::convert::Infallible>(piece)
+    })))
 }
 
 fn unexpected(status: StatusCode, body: &[u8]) -> ClientError {

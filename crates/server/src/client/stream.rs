@@ -103,6 +103,8 @@ pub enum Incoming {
         /// How long until the next one.
         pause: Duration,
     },
+    /// The server answers again.
+    Connected,
 }
 
 /// The events of a log or of a run, in order, each once.
@@ -242,6 +244,9 @@ impl Pump {
         let mut answer =
             tokio::time::timeout(head, opened).await.unwrap_or_else(|_| Err(self.silent()))?;
         self.reached = true;
+        if self.failures > 0 && self.sender.send(Ok(Incoming::Connected)).await.is_err() {
+            return Ok(Over::All);
+        }
         let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             let text = format!("a stream of events was expected, not {}", kind.unwrap_or("this"));

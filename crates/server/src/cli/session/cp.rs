@@ -3,12 +3,14 @@
 //! On this machine, files are read and written as a server does it (`ash_engine::files`): beneath the
 //! directory that was named, whole or not at all, and through no link.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use ash_engine::files::{Executable, FilePath, Scope, Tree};
+use ash_snapshot::Progress;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
@@ -16,9 +18,9 @@ use uuid::Uuid;
 
 use super::files::{alone, show};
 use crate::api::{FileInfo, NewFile, WriteFiles};
+use crate::cli::bar::Bar;
 use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
-use crate::cli::live::Live;
 use crate::cli::output::{Screen, note, plain};
 use crate::cli::{format, prefix};
 use crate::client::FileQuery;
@@ -55,19 +57,20 @@ struct Failed {
 }
 
 pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
+    let far = Cell::new(Progress::default());
     let copied = match (remote(&args.from), remote(&args.to)) {
         (Some((id, path)), None) => {
             let id = prefix::session(&ctx.client, id).await?;
             if args.to == "-" {
                 return print_one(ctx, id, path).await;
             }
-            let live = Live::new(&ctx.screen, "copying…");
-            live.during(down(ctx, id, path, &args.to)).await?
+            let work = down(ctx, id, path, &args.to, &far);
+            Bar::new(&ctx.screen, "copying", "file").during(|| far.get(), work).await?
         }
         (None, Some((id, path))) => {
             let id = prefix::session(&ctx.client, id).await?;
-            let live = Live::new(&ctx.screen, "copying…");
-            live.during(up(ctx, id, &args.from, path)).await?
+            let work = up(ctx, id, &args.from, path, &far);
+            Bar::new(&ctx.screen, "copying", "file").during(|| far.get(), work).await?
         }
         (Some(_), Some(_)) | (None, None) => {
             let message = "one side has to be a session's, such as 0192aaaa:notes.txt, and one not";
@@ -103,7 +106,13 @@ async fn print_one(ctx: &Context, id: Uuid, path: &str) -> anyhow::Result<Exit> 
 }
 
 /// Out of a session.
-async fn down(ctx: &Context, id: Uuid, path: &str, to: &str) -> anyhow::Result<Copied> {
+async fn down(
+    ctx: &Context,
+    id: Uuid,
+    path: &str,
+    to: &str,
+    far: &Cell<Progress>,
+) -> anyhow::Result<Copied> {
     let query = FileQuery { path: Some(path.to_owned()), everything: Some(true) };
     let listed = ctx.client.files(id, &query).await?;
     if listed.truncated {
@@ -123,7 +132,10 @@ async fn down(ctx: &Context, id: Uuid, path: &str, to: &str) -> anyhow::Result<C
     let target = if to.ends_with('/') { Path::new(to).join(name) } else { PathBuf::from(to) };
     let tree = local_directory(&target)?;
     let under = FilePath::directory(path.as_bytes())?;
+    let all_bytes = listed.files.iter().map(|file| file.size).sum();
+    let all_files = listed.files.len() as u64;
     for file in &listed.files {
+        far.set(Progress { files: copied.files, all_files, bytes: copied.bytes, all_bytes });
         let below = file.path.strip_prefix(&under.to_string()).unwrap_or(&file.path);
         // What a server says is a path is one, or is not written.
         let below = FilePath::file(below.trim_start_matches('/').as_bytes());
@@ -161,7 +173,13 @@ impl Copied {
 }
 
 /// Into a session.
-async fn up(ctx: &Context, id: Uuid, from: &str, to: &str) -> anyhow::Result<Copied> {
+async fn up(
+    ctx: &Context,
+    id: Uuid,
+    from: &str,
+    to: &str,
+    far: &Cell<Progress>,
+) -> anyhow::Result<Copied> {
     let mut sending = Sending { ctx, id, batch: Vec::new(), held: 0, copied: Copied::default() };
     if from == "-" {
         if to.is_empty() || to.ends_with('/') {
@@ -196,7 +214,11 @@ async fn up(ctx: &Context, id: Uuid, from: &str, to: &str) -> anyhow::Result<Cop
     if listed.truncated {
         return Err(Mistake::Usage(format!("not all of {from} can be listed")).into());
     }
+    let all_bytes = listed.files.iter().map(|file| file.size).sum();
+    let all_files = listed.files.len() as u64;
     for file in listed.files {
+        let Copied { files, bytes, .. } = sending.copied;
+        far.set(Progress { files, all_files, bytes, all_bytes });
         match file.path.to_text() {
             Some(below) => {
                 let content = content(&tree, &file.path);

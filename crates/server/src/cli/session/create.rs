@@ -7,7 +7,7 @@ use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, print};
-use crate::cli::{parse, prefix};
+use crate::cli::{parse, prefix, suggest};
 
 /// Make a session, and print its id
 #[derive(Debug, clap::Args)]
@@ -79,7 +79,10 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         ..CreateSession::default()
     };
     let live = Live::new(&ctx.screen, "starting…");
-    let session = live.during(ctx.client.create_session(&new)).await?;
+    let session = match live.during(ctx.client.create_session(&new)).await {
+        Ok(session) => session,
+        Err(error) => return Err(suggest::agent(&ctx.client, &new.agent, error).await),
+    };
     if ctx.screen.json {
         Screen::document(&SessionBody { session })?;
     } else {

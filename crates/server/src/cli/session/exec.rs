@@ -15,11 +15,11 @@ use crate::cli::{format, parse, prefix};
 pub(super) struct Args {
     /// The session's id, or how that begins
     id: String,
-    /// After how long it is killed, such as 90s; at most 5m
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    /// After how long it is killed, such as 90s, or a number of milliseconds; at most 5m
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration_or_millis)]
     timeout: Option<Duration>,
     /// The command; alone, it is for a shell, and several words are taken as they are
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 

@@ -4,13 +4,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
+use ash_snapshot::Progress;
 use serde::Serialize;
 
+use crate::cli::bar::Bar;
 use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
-use crate::cli::live::Live;
 use crate::cli::output::{Screen, note};
 use crate::cli::{format, prefix};
 use crate::client::{Download, ExportedFiles};
@@ -38,6 +40,7 @@ struct Exported {
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let id = prefix::session(&ctx.client, &args.id).await?;
     let files = if args.history { ExportedFiles::History } else { ExportedFiles::Latest };
+    let done = AtomicU64::new(0);
     let work = async {
         let mut download = ctx.client.export(id, files).await?;
         if args.output.as_deref() == Some("-") {
@@ -45,15 +48,17 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
                 let message = "a bundle is not for a terminal: name a file, or redirect it";
                 return Err(Mistake::Usage(message.to_owned()).into());
             }
-            let bytes = copy(&mut download, &mut std::io::stdout().lock()).await?;
+            let bytes = copy(&mut download, &mut std::io::stdout().lock(), &done).await?;
             return anyhow::Ok(("-".to_owned(), bytes));
         }
         let named = args.output.clone().or_else(|| download.name());
         let to = named.unwrap_or_else(|| format!("{id}.tar"));
-        let bytes = save(&mut download, Path::new(&to)).await?;
+        let bytes = save(&mut download, Path::new(&to), &done).await?;
         Ok((to, bytes))
     };
-    let (file, bytes) = Live::new(&ctx.screen, "exporting…").during(work).await?;
+    // How much it will be is not known before it is there.
+    let progress = || Progress { bytes: done.load(Ordering::Relaxed), ..Progress::default() };
+    let (file, bytes) = Bar::new(&ctx.screen, "exporting", "").during(progress, work).await?;
     if file == "-" {
         return Ok(Exit::Ok);
     }
@@ -66,12 +71,12 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
 }
 
 /// Writes a bundle to a file, which is there when all of it is. Only its owner can read it.
-async fn save(download: &mut Download, to: &Path) -> anyhow::Result<u64> {
+async fn save(download: &mut Download, to: &Path, done: &AtomicU64) -> anyhow::Result<u64> {
     let about = || format!("could not write {}", to.display());
     let part = Part(PathBuf::from(format!("{}.part", to.display())));
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&part.0);
     let mut file = file.with_context(about)?;
-    let bytes = copy(download, &mut file).await?;
+    let bytes = copy(download, &mut file, done).await?;
     file.sync_all().with_context(about)?;
     fs::rename(&part.0, to).with_context(about)?;
     Ok(bytes)
@@ -87,11 +92,16 @@ impl Drop for Part {
     }
 }
 
-async fn copy(download: &mut Download, to: &mut impl Write) -> anyhow::Result<u64> {
+async fn copy(
+    download: &mut Download,
+    to: &mut impl Write,
+    done: &AtomicU64,
+) -> anyhow::Result<u64> {
     let mut bytes = 0;
     while let Some(piece) = download.next().await? {
         to.write_all(&piece).context("could not write the bundle")?;
         bytes += piece.len() as u64;
+        done.store(bytes, Ordering::Relaxed);
     }
     to.flush().context("could not write the bundle")?;
     Ok(bytes)

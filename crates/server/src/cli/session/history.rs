@@ -293,7 +293,14 @@ mod test {
     use super::*;
 
     fn screen(is_terminal: bool) -> Screen {
-        Screen { json: false, is_terminal, color: is_terminal, live: false }
+        Screen {
+            json: false,
+            is_terminal,
+            color: is_terminal,
+            live: false,
+            rich: false,
+            verbose: false,
+        }
     }
 
     fn file(path: &str, diff: Option<&str>, omitted: Option<Omitted>) -> FileDiff {

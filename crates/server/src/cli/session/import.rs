@@ -6,10 +6,12 @@ use std::os::fd::AsFd as _;
 use anyhow::Context as _;
 use ash_core::time::Clock as _;
 use ash_engine::SystemClock;
+use ash_snapshot::Progress;
 use uuid::Uuid;
 
 use super::word;
 use crate::api::{CloudSession, Session, SessionBody};
+use crate::cli::bar::Bar;
 use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
 use crate::cli::live::Live;
@@ -32,8 +34,13 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let Some(from) = &args.from else { return list(ctx).await };
     if is_file(from) {
         let bundle = open(from)?;
-        let live = Live::new(&ctx.screen, "importing…");
-        return told(ctx, live.during(ctx.client.import_bundle(&bundle)).await?);
+        let transfer = bundle.transfer().clone();
+        let progress = || {
+            let (bytes, all_bytes) = transfer.so_far();
+            Progress { bytes, all_bytes, ..Progress::default() }
+        };
+        let work = ctx.client.import_bundle(&bundle);
+        return told(ctx, Bar::new(&ctx.screen, "importing", "").during(progress, work).await?);
     }
     let (bucket, id) = split(from)?;
     if let Some(bucket) = bucket {

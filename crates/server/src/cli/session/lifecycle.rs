@@ -80,7 +80,13 @@ pub(super) async fn interrupt(ctx: &Context, which: &Which) -> anyhow::Result<Ex
 pub(super) async fn resume(ctx: &Context, args: &Resume) -> anyhow::Result<Exit> {
     let id = prefix::session(&ctx.client, &args.id).await?;
     let how = ResumeSession { require_state: args.require_state, allow_fresh: args.fresh };
-    let live = Live::new(&ctx.screen, "resuming…");
+    // How far it is, only the server knows; how much it may have to fetch, its last snapshot tells.
+    let label = match ctx.screen.live {
+        true => ctx.client.session(id).await.ok().and_then(|session| session.snapshot),
+        false => None,
+    };
+    let label = label.map(|of| format!("resuming {}…", format::things(of.files, "file")));
+    let live = Live::new(&ctx.screen, label.as_deref().unwrap_or("resuming…"));
     let resumed = live.during(ctx.client.resume(id, &how)).await?;
     let watches = !args.detach && resumed.session.activity == Some(Activity::Running);
     if ctx.screen.json && watches {

@@ -75,7 +75,7 @@ fn listed(page: &Sessions, now: Timestamp) -> String {
 }
 
 /// Where it stands, and what it does there.
-fn state(session: &Session) -> String {
+pub(in crate::cli) fn state(session: &Session) -> String {
     let status = word(session.status);
     match (session.activity, &session.pause_reason) {
         (Some(Activity::Running), _) => format!("{status}, running"),

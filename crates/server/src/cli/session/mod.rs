@@ -1,5 +1,6 @@
 //! `ash session`: conversations, and what can be done with them.
 
+pub(super) mod attach;
 mod cp;
 mod create;
 mod egress;
@@ -9,7 +10,7 @@ mod files;
 mod history;
 mod import;
 mod lifecycle;
-mod list;
+pub(super) mod list;
 mod permissions;
 mod send;
 mod show;
@@ -31,6 +32,7 @@ pub(super) struct Args {
 enum Command {
     Create(create::Args),
     Send(send::Args),
+    Attach(attach::Args),
     List(list::Args),
     Show(show::Args),
     Tail(tail::Args),
@@ -64,6 +66,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     match args.command {
         Command::Create(args) => create::run(ctx, args).await,
         Command::Send(args) => send::run(ctx, args).await,
+        Command::Attach(args) => attach::run(ctx, &args).await,
         Command::List(args) => list::run(ctx, args).await,
         Command::Show(args) => show::run(ctx, &args).await,
         Command::Tail(args) => tail::run(ctx, &args).await,

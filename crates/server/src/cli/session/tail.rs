@@ -20,6 +20,9 @@ pub(super) struct Args {
     /// Wait for what comes; the default
     #[arg(long, overrides_with = "no_follow")]
     follow: bool,
+    /// Only events of this name, such as tool_use; can be repeated
+    #[arg(long = "type", short = 't', value_name = "NAME")]
+    kind: Vec<String>,
     /// Show what is there, and leave
     #[arg(long)]
     no_follow: bool,
@@ -51,7 +54,8 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         match next {
             Some(Incoming::Event(event)) => {
                 let shown = if ctx.screen.json { watch::line(&event) } else { line(ctx, &event) };
-                if show(&shown)? == Reader::Gone {
+                let is_wanted = args.kind.is_empty() || args.kind.contains(&event.name);
+                if is_wanted && show(&shown)? == Reader::Gone {
                     return Ok(Exit::Ok);
                 }
                 if last.is_some_and(|last| place(&event) >= last) {
@@ -64,6 +68,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
                     note(&ctx.screen.paint(Style::Dim, "(connection lost, trying again)"));
                 }
             }
+            Some(Incoming::Connected) => {}
             None => return Ok(Exit::Ok),
         }
     }

@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use ash_snapshot::{Capture, Captured, MAX_SOURCE, Root, Skipped, Snapshot, State};
 use serde_json::json;
 
-use super::bar::Telling;
 use super::said::Times;
 use super::stop::Stop;
 use super::store::{self, Store};
+use super::telling::Telling;
 use super::whose::Whose;
 use super::{HOME, ROOT, threads};
 use crate::cli::Hint;

@@ -8,10 +8,10 @@ use ash_snapshot::{
 };
 use serde_json::{Value, json};
 
-use super::bar::Telling;
 use super::said::{Times, path_document, path_text};
 use super::stop::Stop;
 use super::store::Store;
+use super::telling::Telling;
 use super::whose::Whose;
 use super::{MAX_ENTRIES, ROOT, of, threads};
 use crate::cli::Hint;

@@ -10,11 +10,11 @@ use ash_snapshot::{
 };
 use serde_json::{Value, json};
 
-use super::bar::Telling;
 use super::restore::{Wanted, home_of};
 use super::said::{Times, path_text, put_path, tell_copied};
 use super::stop::Stop;
 use super::store::{self, Store};
+use super::telling::Telling;
 use super::whose::shown;
 use super::{MAX_ENTRIES, threads};
 use crate::cli::Hint;

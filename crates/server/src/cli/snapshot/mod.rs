@@ -1,6 +1,5 @@
 //! `ash snapshot`: directories in a store, and back. No server is needed.
 
-mod bar;
 mod capture;
 mod check;
 mod in_place;
@@ -9,6 +8,7 @@ mod restore;
 mod said;
 mod stop;
 mod store;
+mod telling;
 mod whose;
 
 use std::collections::BTreeMap;

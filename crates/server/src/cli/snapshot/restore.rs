@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use ash_snapshot::{Damaged, Restore, RestoreTook, Restored, Snapshot, SnapshotError, Tree};
 use serde_json::{Value, json};
 
-use super::bar::Telling;
 use super::said::{Times, path_document, path_text, tell_copied};
 use super::stop::Stop;
 use super::store::{self, Store};
+use super::telling::Telling;
 use super::whose::Whose;
 use super::{HOME, MAX_ENTRIES, threads};
 use crate::cli::Hint;

@@ -1,15 +1,13 @@
 //! How far long work is: one line on standard error, if that is a terminal.
 
 use std::io::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ash_snapshot::Progress;
 
-use super::stop::Stop;
-use crate::cli::format::{bytes, count, things};
-use crate::cli::live::TICK;
-use crate::cli::output::Screen;
+use super::format::{bytes, count, things};
+use super::live::TICK;
+use super::output::Screen;
 
 /// Shorter work is not worth a line.
 const SHORT: Duration = Duration::from_millis(300);
@@ -24,14 +22,8 @@ const WIDEST: usize = 30;
 /// How wide a terminal is that does not say so.
 const USUAL_WIDTH: usize = 80;
 
-/// Tells how far something is, from several threads; and stops it when a signal came.
-pub(super) struct Telling<'a> {
-    bar: Mutex<Bar>,
-    stop: &'a Stop,
-}
-
 /// The line.
-struct Bar {
+pub(super) struct Bar {
     enabled: bool,
     doing: &'static str,
     /// What is counted.
@@ -43,40 +35,34 @@ struct Bar {
     is_shown: bool,
 }
 
-impl<'a> Telling<'a> {
-    pub(super) fn new(
-        screen: &Screen,
-        stop: &'a Stop,
-        doing: &'static str,
-        what: &'static str,
-    ) -> Self {
+impl Bar {
+    /// A line about work of which `what` is counted.
+    pub(super) fn new(screen: &Screen, doing: &'static str, what: &'static str) -> Self {
         let now = Instant::now();
         let (enabled, all) = (screen.live, (0, 0));
-        let bar = Bar { enabled, doing, what, since: now, told: now, all, is_shown: false };
-        Self { bar: Mutex::new(bar), stop }
+        Self { enabled, doing, what, since: now, told: now, all, is_shown: false }
     }
 
-    /// Answers whether to go on.
-    pub(super) fn progress(&self, progress: Progress) -> bool {
-        // Whoever finds it taken has nothing newer to say.
-        if let Ok(mut bar) = self.bar.try_lock() {
-            bar.update(progress);
-        }
-        self.stop.signal().is_none()
+    /// Shows how far work is until it is done.
+    pub(super) async fn during<T>(
+        mut self,
+        progress: impl Fn() -> Progress,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut work = std::pin::pin!(work);
+        let mut ticks = tokio::time::interval(TICK);
+        let done = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                _ = ticks.tick() => self.update(progress()),
+            }
+        };
+        self.wipe();
+        done
     }
 
-    /// Makes room for the result.
-    pub(super) fn end(self) {
-        self.lock().wipe();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Bar> {
-        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Bar {
-    fn update(&mut self, progress: Progress) {
+    /// It has come so far.
+    pub(super) fn update(&mut self, progress: Progress) {
         let now = Instant::now();
         let all = (progress.all_files, progress.all_bytes);
         if all != self.all {
@@ -94,7 +80,8 @@ impl Bar {
         write(&format!("\r\x1b[2K{line}"));
     }
 
-    fn wipe(&mut self) {
+    /// Makes room for something else.
+    pub(super) fn wipe(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             write("\r\x1b[2K");
         }
@@ -126,8 +113,13 @@ fn line(doing: &str, what: &str, progress: Progress, elapsed: Duration, width: u
     };
     let part = part.map(|part| part.clamp(0.0, 1.0));
     let seconds = elapsed.as_secs_f64().max(0.001);
-    let mut words = vec![format!("{} of {}", count(files), things(all_files, what))];
+    let mut words = Vec::new();
+    // Of some work only the bytes are known.
+    if files > 0 || all_files > 0 {
+        words.push(format!("{} of {}", count(files), things(all_files, what)));
+    }
     match (done, all_bytes) {
+        (0, 0) if files == 0 => {}
         (0, 0) => words.push(format!("{:.0}/s", files as f64 / seconds)),
         (done, 0) => words.push(bytes(done)),
         (done, all) => words.push(format!("{} of {}", bytes(done), bytes(all))),
@@ -185,6 +177,11 @@ mod test {
         let counted = Progress { files: 30, all_files: 60, ..Progress::default() };
         let shown = line("collecting", "step", counted, Duration::from_millis(500), 50);
         assert_eq!(shown, "collecting ██████░░░░░░  50% 30 of 60 steps, 60/s");
+        let sent = Progress { bytes: 3 * MB, ..Progress::default() };
+        assert_eq!(
+            line("exporting", "", sent, Duration::from_secs(2), 50),
+            "exporting 3.0 MB, 1.5 MB/s"
+        );
     }
 
     proptest! {
