@@ -15,6 +15,7 @@ mod commands;
 mod copies;
 mod crashes;
 mod cycles;
+mod daily;
 mod docs;
 mod documents;
 mod exports;

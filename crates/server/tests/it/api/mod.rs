@@ -31,6 +31,7 @@ mod spawned;
 mod streams;
 mod takeover;
 mod tenants;
+mod terminals;
 mod told;
 mod wire;
 
