@@ -30,7 +30,7 @@ tidy:
 
 docs: ## Writes the parts of the documents that are made from code
 	UPDATE_DOCS=1 cargo test --quiet -p ash-server --test it -- the_page_about_settings_is \
-	  the_openapi_document_in_the_repository_is the_api_reference_is
+	  the_openapi_document_in_the_repository_is the_api_reference_is the_cli_reference_is
 
 test: fuzz-briefly ## Every test (nextest where it is installed, else cargo test)
 	@if command -v cargo-nextest >/dev/null 2>&1; then \

@@ -250,7 +250,7 @@ fn with_server(
 ) -> anyhow::Result<Exit> {
     let found = connect::find(connection, &env)?;
     let screen = Screen::of(told.json, &env).telling_more(told.verbose);
-    let ctx = Context { client: found.client()?, screen: screen, env };
+    let ctx = Context { client: found.client()?, screen, env };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

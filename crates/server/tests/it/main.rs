@@ -16,6 +16,7 @@ mod comparing;
 mod copies;
 mod crashes;
 mod cycles;
+mod daily;
 mod docs;
 mod documents;
 mod exports;

@@ -38,6 +38,11 @@ fn the_api_reference_is_what_the_code_says() {
     is_up_to_date("docs/api-reference.md", &markdown(&document()));
 }
 
+#[test]
+fn the_cli_reference_is_what_the_code_says() {
+    is_up_to_date("docs/cli-reference.md", &ash_server::cli::reference());
+}
+
 /// Every operation: its method, its path and the rest.
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let mut all = Vec::new();

@@ -334,7 +334,7 @@ fn item(text: &str, indent: usize) -> Option<(String, &str)> {
                     return Some((shown.to_owned(), rest));
                 }
             }
-            let bullet = if (indent / 2) % 2 == 0 { "•" } else { "◦" };
+            let bullet = if (indent / 2).is_multiple_of(2) { "•" } else { "◦" };
             Some((bullet.to_owned(), rest))
         }
         number if is_number(number) => Some((number.to_owned(), rest)),

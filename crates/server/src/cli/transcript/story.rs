@@ -167,7 +167,7 @@ impl Story {
         let said = |field: &str| one_line(event.text(field).unwrap_or_default(), 300);
         match event.name.as_str() {
             "permission_resolved" => {
-                self.remark(&format!("  {}", said("how").replace('_', " ")), now)
+                self.remark(&format!("  {}", said("how").replace('_', " ")), now);
             }
             "session_resumed" => {
                 let receipt = serde_json::from_value::<ResumeReceipt>(event.data.clone());

@@ -37,6 +37,7 @@ mod spawned;
 mod streams;
 mod takeover;
 mod tenants;
+mod terminals;
 mod told;
 mod wire;
 
