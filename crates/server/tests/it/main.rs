@@ -52,5 +52,6 @@ mod space;
 mod steering;
 mod streams;
 mod talk;
+mod terminal;
 mod tested;
 mod world;
