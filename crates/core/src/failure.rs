@@ -34,6 +34,8 @@ pub enum FailureCode {
     AgentUnresponsive,
     /// The agent itself reported that it could not go on.
     AgentFailed,
+    /// The model's provider does not take the conversation.
+    ConversationRefused,
     /// The run took longer than it may.
     TurnTimeout,
     /// The session's time to live ran out.
@@ -44,7 +46,7 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// Every code, for documentation and its test.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::SandboxStartFailed,
         Self::SandboxCapacity,
         Self::RuntimeMissing,
@@ -59,6 +61,7 @@ impl FailureCode {
         Self::NoSavedState,
         Self::AgentUnresponsive,
         Self::AgentFailed,
+        Self::ConversationRefused,
         Self::TurnTimeout,
         Self::SessionExpired,
         Self::Internal,
@@ -81,6 +84,7 @@ impl FailureCode {
             Self::NoSavedState => "no_saved_state",
             Self::AgentUnresponsive => "agent_unresponsive",
             Self::AgentFailed => "agent_failed",
+            Self::ConversationRefused => "conversation_refused",
             Self::TurnTimeout => "turn_timeout",
             Self::SessionExpired => "session_expired",
             Self::Internal => "internal",

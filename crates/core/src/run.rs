@@ -162,6 +162,7 @@ impl Outcome {
                 | FailureCode::CloudUnavailable
                 | FailureCode::AgentUnresponsive
                 | FailureCode::AgentFailed
+                | FailureCode::ConversationRefused
                 | FailureCode::SessionExpired
                 | FailureCode::SnapshotDamaged
                 | FailureCode::NoSavedState

@@ -131,6 +131,11 @@ pub enum Ending {
         /// Why, for a person.
         message: String,
     },
+    /// The model's provider does not take what it was sent, and would not the next time.
+    Refused {
+        /// Why, for a person.
+        message: String,
+    },
 }
 
 /// What a run consumed.

@@ -186,7 +186,7 @@ impl Conversation {
             Ending::Quota => (QUOTA, Previous::CutOff),
             Ending::Interrupted => (INTERRUPTED, Previous::Interrupted),
             Ending::Failed { .. } if self.rejected => (REJECTED, Previous::CutOff),
-            Ending::Failed { .. } => (FAILED, Previous::CutOff),
+            Ending::Failed { .. } | Ending::Refused { .. } => (FAILED, Previous::CutOff),
         };
         self.previous = previous;
         if how == REJECTED {

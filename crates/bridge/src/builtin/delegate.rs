@@ -136,7 +136,7 @@ impl Agent<'_> {
             Ending::MaxTurns => {
                 (unfinished("the coder did not finish within the rounds it has"), None)
             }
-            Ending::Failed { message } => {
+            Ending::Failed { message } | Ending::Refused { message } => {
                 (unfinished(&format!("the coder could not go on: {message}")), None)
             }
             Ending::Budget | Ending::Quota => {

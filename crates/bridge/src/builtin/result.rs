@@ -51,7 +51,7 @@ fn subtype(ending: &Ending) -> Option<&'static str> {
         Ending::MaxTurns => Some("error_max_turns"),
         Ending::Budget => Some("error_budget"),
         Ending::Quota => Some("error_quota"),
-        Ending::Interrupted | Ending::Failed { .. } => None,
+        Ending::Interrupted | Ending::Failed { .. } | Ending::Refused { .. } => None,
     }
 }
 

@@ -17,6 +17,7 @@
 //! says so, to the caller and to the agent: nobody pretends.
 
 mod asking;
+mod cut;
 mod listen;
 mod process;
 mod prompt;
@@ -191,16 +192,8 @@ impl Claude {
     /// Takes a prompt into the conversation. Once this has returned, it is remembered.
     pub fn accept(&mut self, run: &str, prompt: &RawValue) -> Result<Accepted, Ending> {
         let prompt = Prompt::read(prompt).map_err(|message| Ending::Failed { message })?;
-        let remark = self.record.unfinished().map(|cut| {
-            if self.transcript().holds(&cut.run) {
-                "[The previous turn was cut off before it finished.]".to_owned()
-            } else {
-                let said = &cut.text;
-                format!(
-                    "[The message before this one was cut off before you saw it. It said:]\n{said}"
-                )
-            }
-        });
+        let transcript = self.transcript();
+        let remark = cut::remark(self.record.unfinished(), |run| transcript.holds(run));
         self.record.begin(run, &prompt.content).map_err(|error| not_written(&error))?;
         Ok(Accepted { run: run.to_owned(), prompt, remark })
     }
@@ -267,16 +260,17 @@ impl Claude {
                 return (not_written(&error), usage);
             }
             output(reports, "conversation_lost", &json!({ "reason": why })).await;
-            remark = Some(format!(
+            let lost = format!(
                 "[Everything said before this message was lost ({why}). You do not know it any more; say so if it matters.]"
-            ));
+            );
+            remark = Some(joined(&lost, remark));
         }
         let setup = Setup::of(&self.settings, &prompt.options);
         let (mut is_second, mut is_started_again) = (false, false);
         loop {
             let ready = interrupt.run_until_cancelled(self.make_ready(&setup)).await;
             match ready {
-                None => return self.finish(&run, Ending::Interrupted, usage),
+                None => return self.finish_unseen(&run, Ending::Interrupted, usage),
                 Some(Ok(())) => {}
                 // Not written down as ended: whatever comes next is told that this was cut.
                 Some(Err(trouble)) => {
@@ -286,7 +280,7 @@ impl Claude {
             // The first one is there already, with what was cut off.
             let given = if is_second { new_id().unwrap_or_default() } else { run.clone() };
             let said = prompt_message(&given, &prompt, remark.as_deref());
-            let mut turn = Turn::after(self.total_usd, given);
+            let mut turn = Turn::after(self.total_usd, given.clone());
             let ended = self.listen(&mut turn, &said, &run, reports, interrupt).await;
             self.total_usd = turn.total_usd().or(self.total_usd);
             usage = sum(usage, turn.usage);
@@ -304,12 +298,19 @@ impl Claude {
                 match self.cut_poison(&run, reports).await {
                     Ok(true) => {
                         is_second = true;
-                        remark = Some(CUT_OFF.to_owned());
+                        remark = Some(joined(CUT_OFF, remark));
                         continue;
                     }
                     Ok(false) => {}
                     Err(error) => return (not_written(&error), usage),
                 }
+            }
+            let is_refused = matches!(ending, Ending::Refused { .. }) && turn.rounds() == 0;
+            if is_refused {
+                return match self.cut_refused(&run, &given, reports).await {
+                    Ok(()) => self.finish_unseen(&run, ending, usage),
+                    Err(error) => (not_written(&error), usage),
+                };
             }
             if setup.is_for_one_run {
                 self.stop().await;
@@ -325,6 +326,19 @@ impl Claude {
             Err(error) => (not_written(&error), usage),
         }
     }
+
+    /// The same of one that the agent knows nothing of.
+    fn finish_unseen(&mut self, run: &str, ending: Ending, usage: Usage) -> (Ending, Usage) {
+        match self.record.end_unseen(run, name_of(&ending)) {
+            Ok(()) => (ending, usage),
+            Err(error) => (not_written(&error), usage),
+        }
+    }
+}
+
+/// Two things that the agent has to know.
+fn joined(first: &str, second: Option<String>) -> String {
+    second.map_or_else(|| first.to_owned(), |second| format!("{first}\n{second}"))
 }
 
 /// What the program is told. Its number is the run's, so that it can be found again in the transcript.
@@ -350,6 +364,7 @@ fn name_of(ending: &Ending) -> &'static str {
         Ending::Quota => "quota",
         Ending::Interrupted => "interrupted",
         Ending::Failed { .. } => "failed",
+        Ending::Refused { .. } => "refused",
     }
 }
 

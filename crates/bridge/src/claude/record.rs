@@ -5,6 +5,7 @@
 //! the ends of the turns. The file is the same that our own agent has, so that the server proves it, finds it in
 //! snapshots and makes it anew from the log in the same way; what the program needs is made from it (`transcript`).
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write};
 use std::ops::Range;
@@ -19,7 +20,10 @@ use crate::journal::{Journal, Repair};
 const MAX_LINE_BYTES: u64 = 48 * 1024 * 1024;
 
 /// How much of a prompt that the agent never saw is told to it later, in bytes.
-const MAX_UNSEEN_BYTES: usize = 20_000;
+pub(super) const MAX_UNSEEN_BYTES: usize = 20_000;
+
+/// How many prompts without an end are remembered.
+const MAX_UNFINISHED: usize = 50;
 
 /// A line, as it is read back. What is not known is passed over.
 #[derive(Deserialize)]
@@ -30,6 +34,8 @@ struct Line {
     claude: Option<String>,
     mirror: Option<Box<RawValue>>,
     turn_end: Option<u32>,
+    /// It ended before the program saw it, or so that the program forgot it.
+    unseen: Option<bool>,
     /// What was mirrored from this message on does not count any more.
     cut: Option<String>,
     /// Nothing that was mirrored before counts any more.
@@ -44,7 +50,7 @@ pub(super) struct Record {
     repair: Option<Repair>,
     turns: u32,
     conversation: Option<String>,
-    unfinished: Option<Unfinished>,
+    unfinished: VecDeque<Unfinished>,
 }
 
 /// A turn that has no end.
@@ -60,16 +66,19 @@ impl Record {
     /// Reads the record back and repairs its end.
     pub(super) fn open(home: &Path) -> io::Result<Self> {
         let path = home.join(".ash/conversation.jsonl");
-        let (mut turns, mut conversation, mut unfinished) = (0, None, None);
+        let (mut turns, mut conversation, mut unfinished) = (0, None, VecDeque::new());
         let (journal, repair) = Journal::open(&path, |line: Line| {
-            let Line { turn, run, prompt, claude, mirror: _, turn_end, cut: _, anew } = line;
+            let Line { turn, run, prompt, claude, mirror: _, turn_end, unseen, cut: _, anew } =
+                line;
             turns = turns.max(turn.unwrap_or_default());
             conversation = claude.or_else(|| conversation.take().filter(|_| anew.is_none()));
-            if let (Some(run), Some(prompt)) = (run, prompt) {
-                unfinished = Some(Unfinished { run, text: text_of(prompt.get()) });
-            }
-            if turn_end.is_some() {
-                unfinished = None;
+            match (run, prompt, turn_end) {
+                (Some(run), Some(prompt), _) => remember(&mut unfinished, run, prompt.get()),
+                (Some(run), None, Some(_)) if unseen == Some(true) => {
+                    unfinished.retain(|cut| cut.run != run);
+                }
+                (_, None, Some(_)) => unfinished.clear(),
+                (_, None, None) | (None, Some(_), _) => {}
             }
         })?;
         let repair = Some(repair).filter(|repair| *repair != Repair::default());
@@ -91,9 +100,9 @@ impl Record {
         self.turns
     }
 
-    /// The turn that was cut off last, if nothing came after it.
-    pub(super) fn unfinished(&self) -> Option<&Unfinished> {
-        self.unfinished.as_ref()
+    /// The latest turns that were cut off, as far as the agent was not told of them in one that was not.
+    pub(super) fn unfinished(&self) -> impl DoubleEndedIterator<Item = &Unfinished> {
+        self.unfinished.iter()
     }
 
     /// Writes a prompt down. It is on disk when this returns.
@@ -101,7 +110,7 @@ impl Record {
         self.turns += 1;
         let prompt = content.get().replace(['\n', '\r'], " ");
         self.append(run, &format!(r#""turn":{},"prompt":{prompt}"#, self.turns))?;
-        self.unfinished = Some(Unfinished { run: run.to_owned(), text: text_of(content.get()) });
+        remember(&mut self.unfinished, run.to_owned(), content.get());
         self.journal.sync()
     }
 
@@ -125,7 +134,14 @@ impl Record {
     /// Writes down that the turn is over. Everything is on disk when this returns.
     pub(super) fn end(&mut self, run: &str, how: &str) -> io::Result<()> {
         self.append(run, &format!(r#""turn_end":{},"how":"{how}""#, self.turns))?;
-        self.unfinished = None;
+        self.unfinished.clear();
+        self.journal.sync()
+    }
+
+    /// The same of a turn that the agent knows nothing of, nor of what it was to be told with it.
+    pub(super) fn end_unseen(&mut self, run: &str, how: &str) -> io::Result<()> {
+        self.append(run, &format!(r#""turn_end":{},"how":"{how}","unseen":true"#, self.turns))?;
+        self.unfinished.retain(|cut| cut.run != run);
         self.journal.sync()
     }
 
@@ -177,6 +193,16 @@ impl Record {
         })
     }
 
+    /// Whether the program has written down anything of the conversation that counts.
+    pub(super) fn has_messages(&self) -> io::Result<bool> {
+        let mut has = false;
+        self.mirrored(|entry| {
+            has |= entry.contains("\"uuid\"");
+            Ok(())
+        })?;
+        Ok(has)
+    }
+
     fn lines(&self, mut take: impl FnMut(&Line) -> io::Result<()>) -> io::Result<()> {
         let mut lines = BufReader::with_capacity(64 * 1024, File::open(&self.path)?);
         let mut line = Vec::new();
@@ -204,6 +230,13 @@ impl Record {
         let run = serde_json::to_string(run).unwrap_or_default();
         self.journal.append(format!("{{\"v\":1,\"run\":{run},{what}}}\n").as_bytes())
     }
+}
+
+fn remember(unfinished: &mut VecDeque<Unfinished>, run: String, prompt: &str) {
+    if unfinished.len() >= MAX_UNFINISHED {
+        unfinished.pop_front();
+    }
+    unfinished.push_back(Unfinished { run, text: text_of(prompt) });
 }
 
 /// What a prompt says in words.
@@ -257,11 +290,37 @@ mod test {
         assert_eq!(record.fingerprint(), fingerprint);
         assert_eq!((record.turns(), record.conversation()), (2, Some("c")));
         let cut = Unfinished { run: "r2".to_owned(), text: "again".to_owned() };
-        assert_eq!(record.unfinished(), Some(&cut));
+        assert_eq!(record.unfinished().collect::<Vec<_>>(), [&cut]);
         assert_eq!(record.take_repair(), None);
         let mut written = Vec::new();
         record.write_mirrored(&mut written).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), "{\"a\": 1}\n{\"a\":2}\n{\"a\":3}\n");
+    }
+
+    #[test]
+    fn every_turn_without_an_end_is_remembered_until_the_agent_knows_of_it() {
+        let home = tempfile::tempdir().unwrap();
+        let mut record = Record::open(home.path()).unwrap();
+        let runs = |record: &Record| {
+            let runs: Vec<String> = record.unfinished().map(|cut| cut.run.clone()).collect();
+            let again = Record::open(home.path()).unwrap();
+            assert_eq!(again.unfinished().map(|cut| cut.run.clone()).collect::<Vec<_>>(), runs);
+            runs
+        };
+        for run in ["r1", "r2", "r3"] {
+            record.begin(run, &raw(r#""hi""#)).unwrap();
+        }
+        assert_eq!(runs(&record), ["r1", "r2", "r3"]);
+        // One that the agent never saw told it nothing of the others.
+        record.end_unseen("r3", "interrupted").unwrap();
+        assert_eq!(runs(&record), ["r1", "r2"]);
+        record.begin("r4", &raw(r#""hi""#)).unwrap();
+        record.end("r4", "end_turn").unwrap();
+        assert_eq!(runs(&record), [""; 0]);
+        for run in 0..2 * MAX_UNFINISHED {
+            record.begin(&run.to_string(), &raw(r#""hi""#)).unwrap();
+        }
+        assert_eq!(runs(&record).len(), MAX_UNFINISHED);
     }
 
     #[test]

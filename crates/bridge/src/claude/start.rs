@@ -20,7 +20,14 @@ impl Claude {
     /// Sees to it that the program finds the conversation that the record tells of.
     pub(super) fn prove(&mut self) -> io::Result<()> {
         let (transcript, name) = (self.transcript(), self.which.name().to_owned());
-        if self.record.conversation().is_some() {
+        let is_blank = self.record.conversation().is_some()
+            && !self.record.has_messages()?
+            && !transcript.has_messages();
+        if is_blank {
+            // Its only message was refused.
+            transcript.set_aside()?;
+            self.which = Which::New(new_id()?);
+        } else if self.record.conversation().is_some() {
             if let Found::Lacking(why) = transcript.check(&self.record)? {
                 transcript.rebuild(&self.record)?;
                 self.notices.push(format!("the transcript was made anew: {why}"));
@@ -154,6 +161,30 @@ impl Claude {
         let message = "calls without an answer, which the model's provider refused, were cut off";
         self.notices.push(message.to_owned());
         Ok(true)
+    }
+
+    /// Forgets a message that the model's provider has refused: nothing that comes after it would be taken either.
+    pub(super) async fn cut_refused(
+        &mut self,
+        run: &str,
+        given: &str,
+        reports: &Reports,
+    ) -> io::Result<()> {
+        self.stop().await;
+        let transcript = self.transcript();
+        match transcript.cut_before(given) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        self.record.cut(run, given)?;
+        output(reports, CUT, &json!({ "uuid": given })).await;
+        let message =
+            "the message was refused by the model's provider, and the agent does not know it";
+        self.notices.push(message.to_owned());
+        // One that was the first leaves nothing that could be gone on with.
+        if transcript.has_messages() { Ok(()) } else { self.begin_anew(run) }
     }
 
     /// Lets the program end, if it runs.

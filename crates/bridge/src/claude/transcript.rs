@@ -186,6 +186,20 @@ impl Transcript {
         Ok(Some(uuid))
     }
 
+    /// Leaves out a message and everything behind it. Says whether it was there.
+    pub(super) fn cut_before(&self, uuid: &str) -> io::Result<bool> {
+        let (mut count, mut first) = (0, None);
+        lines(&self.path, |_, head| {
+            if head.is_some_and(|head| head.uuid.as_deref() == Some(uuid)) {
+                first.get_or_insert(count);
+            }
+            count += 1;
+        })?;
+        let Some(first) = first else { return Ok(false) };
+        self.keep_lines(first)?;
+        Ok(true)
+    }
+
     /// Puts what is there out of the way: it is of no use, and its name is taken.
     pub(super) fn set_aside(&self) -> io::Result<()> {
         let mut aside = self.path.as_os_str().to_owned();
@@ -379,5 +393,9 @@ mod test {
         fs::write(&transcript.path, &answered).unwrap();
         assert_eq!(transcript.cut_before_unanswered().unwrap(), None);
         assert_eq!(fs::read_to_string(&transcript.path).unwrap(), answered);
+        assert!(!transcript.cut_before("nobody").unwrap());
+        assert_eq!(fs::read_to_string(&transcript.path).unwrap(), answered);
+        assert!(transcript.cut_before("d").unwrap());
+        assert_eq!(fs::read_to_string(&transcript.path).unwrap(), content(&said));
     }
 }

@@ -298,4 +298,9 @@ pub enum AgentEnding {
         /// Why, for a person.
         message: String,
     },
+    /// The model's provider does not take the conversation.
+    Refused {
+        /// Why, for a person.
+        message: String,
+    },
 }

@@ -300,15 +300,21 @@ impl Session {
                 let outcome = match (how, ending.map(|ending| ending.why)) {
                     // It finished before the interrupt reached it.
                     (AgentEnding::Completed(completion), _) => Outcome::Completed(completion),
-                    (AgentEnding::Interrupted | AgentEnding::Failed { .. }, Some(why)) => {
-                        why.outcome()
-                    }
+                    (
+                        AgentEnding::Interrupted
+                        | AgentEnding::Failed { .. }
+                        | AgentEnding::Refused { .. },
+                        Some(why),
+                    ) => why.outcome(),
                     (AgentEnding::Interrupted, None) => Outcome::Failed(Failure::new(
                         FailureCode::AgentFailed,
                         "the agent stopped though nobody asked it to",
                     )),
                     (AgentEnding::Failed { message }, None) => {
                         Outcome::Failed(Failure::as_told(FailureCode::AgentFailed, message))
+                    }
+                    (AgentEnding::Refused { message }, None) => {
+                        Outcome::Failed(Failure::as_told(FailureCode::ConversationRefused, message))
                     }
                 };
                 self.end_run(ctx, out, run, outcome, usage);

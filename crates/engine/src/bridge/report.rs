@@ -123,6 +123,7 @@ fn ending_of(ending: Ending) -> AgentEnding {
         Ending::Quota => AgentEnding::Completed(Completion::Quota),
         Ending::Interrupted => AgentEnding::Interrupted,
         Ending::Failed { message } => AgentEnding::Failed { message },
+        Ending::Refused { message } => AgentEnding::Refused { message },
     }
 }
 

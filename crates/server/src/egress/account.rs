@@ -33,6 +33,9 @@ const MAX_TUNNELS: usize = 32;
 /// How many lines about refused requests of one session are printed in a minute.
 const LINES_PER_MINUTE: u32 = 60;
 
+/// How long what was booked is gathered before it is written, at the most: a write costs more than an answer.
+const SAVE_PAUSE: Duration = Duration::from_millis(20);
+
 /// How long to wait before what could not be written is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -248,10 +251,13 @@ impl Accounts {
     /// Writes what is booked to the store as it comes, until told to stop.
     pub(super) async fn keep(&self, stop: CancellationToken) {
         while stop.run_until_cancelled(self.wake.notified()).await.is_some() {
-            if !self.save().await {
-                let _stopped = stop.run_until_cancelled(tokio::time::sleep(RETRY_PAUSE)).await;
+            let pause = if self.save().await {
+                SAVE_PAUSE
+            } else {
                 self.wake.notify_one();
-            }
+                RETRY_PAUSE
+            };
+            let _stopped = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
         }
     }
 

@@ -1,18 +1,18 @@
 //! Bodies on their way out and back: counted, never gathered.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use futures_util::stream::{self, Stream};
-use hyper::body::Incoming;
-use tokio::time::Instant;
+use hyper::body::{Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::log::{Exchange, Refusal};
 
@@ -56,45 +56,84 @@ impl GivenUp {
     }
 }
 
-/// A body that does not keep its place for ever, and is counted.
-pub(super) fn outward(
+/// A body on its way out. It is counted, and does not keep its place for ever.
+pub(super) struct Outward {
     body: Incoming,
     exchange: Arc<Exchange>,
-    bounds: Bounds,
     given_up: Arc<GivenUp>,
-) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-    let body = Body::new(body).into_data_stream();
-    let state = (body, exchange, given_up, Instant::now() + bounds.time, bounds.bytes);
-    stream::unfold(Some(state), |state| async {
-        let (mut body, exchange, given_up, until, left) = state?;
-        let patience = until.min(Instant::now() + REQUEST_PATIENCE);
-        let stopped = |why: u8, message: &str| {
-            given_up.0.store(why, Ordering::Relaxed);
-            Some((Err(io::Error::other(message.to_owned())), None))
-        };
-        match tokio::time::timeout_at(patience, body.next()).await {
-            Err(_) => stopped(GivenUp::TOO_SLOW, "the sandbox did not finish its request"),
-            Ok(None) => None,
-            Ok(Some(Err(error))) => Some((Err(io::Error::other(error)), None)),
-            Ok(Some(Ok(chunk))) => {
-                exchange.add_up(chunk.len());
-                let Some(left) = left.checked_sub(chunk.len() as u64) else {
-                    return stopped(GivenUp::TOO_LARGE, "the sandbox's request is too large");
-                };
-                Some((Ok(chunk), Some((body, exchange, given_up, until, left))))
+    until: Instant,
+    left: u64,
+    /// Until when the next piece has to be there, once it was waited for.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl Outward {
+    pub(super) fn new(
+        body: Incoming,
+        exchange: Arc<Exchange>,
+        bounds: Bounds,
+        given_up: Arc<GivenUp>,
+    ) -> Self {
+        let (until, left) = (Instant::now() + bounds.time, bounds.bytes);
+        Self { body, exchange, given_up, until, left, patience: None }
+    }
+
+    fn give_up(&self, why: u8, message: &str) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.given_up.0.store(why, Ordering::Relaxed);
+        Poll::Ready(Some(Err(io::Error::other(message.to_owned()))))
+    }
+}
+
+impl hyper::body::Body for Outward {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = &mut *self;
+        loop {
+            let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else {
+                let until = this.until;
+                let patience = this.patience.get_or_insert_with(|| {
+                    Box::pin(sleep_until(until.min(Instant::now() + REQUEST_PATIENCE)))
+                });
+                ready!(patience.as_mut().poll(cx));
+                return this.give_up(GivenUp::TOO_SLOW, "the sandbox did not finish its request");
+            };
+            this.patience = None;
+            let Some(frame) = next else { return Poll::Ready(None) };
+            // What comes behind a body belongs to the connection that it came by.
+            let Ok(chunk) = frame.map_err(io::Error::other)?.into_data() else { continue };
+            this.exchange.add_up(chunk.len());
+            let Some(left) = this.left.checked_sub(chunk.len() as u64) else {
+                return this.give_up(GivenUp::TOO_LARGE, "the sandbox's request is too large");
+            };
+            this.left = left;
+            if Instant::now() >= this.until {
+                return this.give_up(GivenUp::TOO_SLOW, "the sandbox did not finish its request");
             }
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
         }
-    })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// An answer of somebody else, without what belongs to the connection that it came by or is `hidden`.
-pub(super) fn back(
-    status: StatusCode,
-    headers: &HeaderMap,
-    hidden: &[&str],
-    body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
-) -> Response {
-    let mut response = Response::new(Body::from_stream(body));
+pub(super) fn back<B>(status: StatusCode, headers: HeaderMap, hidden: &[&str], body: B) -> Response
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    let mut response = Response::new(Body::new(body));
     *response.status_mut() = status;
     *response.headers_mut() = end_to_end(headers);
     for name in hidden {
@@ -104,18 +143,20 @@ pub(super) fn back(
 }
 
 /// What is meant for whoever is at the other end, and not for who is in between.
-pub(super) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+pub(super) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
         .collect();
-    let passes = |name: &HeaderName| {
-        !HOP_BY_HOP.contains(name) && !named.iter().any(|named| named == name.as_str())
-    };
-    let kept = headers.iter().filter(|(name, _)| passes(name));
-    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    for name in named {
+        headers.remove(name.as_str());
+    }
+    headers
 }
 
 /// An error in the shape that the model's API has, and with our own name for it.
@@ -144,7 +185,7 @@ pub(super) fn refuse(
 }
 
 /// The innermost cause: the outer ones name the address, which is nobody's business inside.
-pub(super) fn root_of(error: &dyn std::error::Error) -> String {
+pub(super) fn root_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut root = error;
     while let Some(source) = root.source() {
         root = source;

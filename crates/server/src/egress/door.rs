@@ -80,7 +80,7 @@ async fn serve(stream: tokio::net::TcpStream, door: &Door) {
     let answered = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_PATIENCE)
-        .max_buf_size(MAX_HEAD)
+        .max_header_size(MAX_HEAD)
         .keep_alive(false)
         .serve_connection(
             TokioIo::new(stream),

@@ -2,7 +2,7 @@
 //! body, a header or a query.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ash_core::time::Timestamp;
@@ -124,6 +124,7 @@ pub(super) struct Exchange {
     at: Timestamp,
     begun: Instant,
     asked: Mutex<Asked>,
+    first_byte: OnceLock<Duration>,
     pub(super) up: AtomicU64,
     pub(super) down: AtomicU64,
 }
@@ -135,7 +136,6 @@ struct Asked {
     path: Option<String>,
     status: Option<u16>,
     refusal: Option<Refusal>,
-    first_byte: Option<Duration>,
 }
 
 impl Exchange {
@@ -147,10 +147,9 @@ impl Exchange {
             path: None,
             status: None,
             refusal: None,
-            first_byte: None,
         };
-        let (up, down) = Default::default();
-        Self { account, at, begun: Instant::now(), asked: Mutex::new(asked), up, down }
+        let (first_byte, up, down) = Default::default();
+        Self { account, at, begun: Instant::now(), asked: Mutex::new(asked), first_byte, up, down }
     }
 
     fn asked(&self) -> MutexGuard<'_, Asked> {
@@ -185,8 +184,7 @@ impl Exchange {
 
     /// The first piece of what was asked for is there.
     pub(super) fn begins(&self) {
-        let elapsed = self.begun.elapsed();
-        self.asked().first_byte.get_or_insert(elapsed);
+        self.first_byte.get_or_init(|| self.begun.elapsed());
     }
 
     pub(super) fn add_up(&self, bytes: usize) {
@@ -201,21 +199,20 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let total = self.begun.elapsed();
-        let asked = self.asked();
+        let asked = self.asked.get_mut().unwrap_or_else(PoisonError::into_inner);
         let record = Record {
             at: self.at,
             kind: asked.kind,
-            method: asked.method.clone(),
-            host: asked.host.clone(),
-            path: asked.path.clone(),
+            method: std::mem::take(&mut asked.method),
+            host: std::mem::take(&mut asked.host),
+            path: asked.path.take(),
             status: asked.status,
             refusal: asked.refusal,
             bytes_up: self.up.load(Ordering::Relaxed),
             bytes_down: self.down.load(Ordering::Relaxed),
-            first_byte: asked.first_byte,
+            first_byte: self.first_byte.get().copied(),
             total,
         };
-        drop(asked);
         let outcome = match (record.refusal, record.status) {
             (Some(refusal), _) => refusal.outcome(),
             (None, Some(_)) => "answered",

@@ -163,9 +163,12 @@ impl Meter {
     }
 
     fn see_lines(&mut self, chunk: &[u8]) {
-        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+        let mut rest = chunk;
+        while !rest.is_empty() {
             let Form::Events(events) = &mut self.form else { return };
-            let is_whole = piece.ends_with(b"\n");
+            let end = memchr::memchr(b'\n', rest);
+            let (piece, is_whole) = (&rest[..end.map_or(rest.len(), |at| at + 1)], end.is_some());
+            rest = &rest[piece.len()..];
             if events.skipping || events.line.len() + piece.len() > MAX_LINE {
                 events.line.clear();
                 events.skipping = !is_whole;

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `door` | accepts, within bounds, and says what a request is |
 //! | `model` | passes requests to the model, within the session's budget |
+//! | `provider` | connections to the model's provider |
 //! | `meter` | reads what an answer consumed, while it passes |
 //! | `tunnel`, `plain` | other hosts, as a connection and as a request |
 //! | `guard`, `address` | who may be reached, and where that is |
@@ -28,6 +29,7 @@ mod log;
 mod meter;
 mod model;
 mod plain;
+mod provider;
 mod tunnel;
 
 use std::fmt;
@@ -54,6 +56,7 @@ pub(crate) use log::{REFUSALS, Record, millis};
 use self::account::Accounts;
 use self::door::{Door, MAX_ALL_CONNECTIONS, MAX_ALL_TUNNELS};
 use self::guard::Guard;
+use self::provider::Provider;
 use crate::credentials::SessionCredentials;
 
 /// How long a connection to somebody else may take to come about.
@@ -76,6 +79,23 @@ impl ModelKey {
 impl fmt::Debug for ModelKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ModelKey(..)")
+    }
+}
+
+/// Nobody can be spoken to in secret.
+#[derive(Debug, thiserror::Error)]
+#[error("the system has no certificates that can be used")]
+pub struct NoCertificates(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+impl From<reqwest::Error> for NoCertificates {
+    fn from(error: reqwest::Error) -> Self {
+        Self(error.into())
+    }
+}
+
+impl From<rustls::Error> for NoCertificates {
+    fn from(error: rustls::Error) -> Self {
+        Self(error.into())
     }
 }
 
@@ -104,8 +124,9 @@ pub(crate) struct Surroundings {
 pub struct ModelProxy(Arc<Inner>);
 
 struct Inner {
-    client: reqwest::Client,
-    upstream: Upstream,
+    provider: Provider,
+    /// The server's own.
+    key: Option<ModelKey>,
     /// Nothing: every session has the server's key, no budget, and no other host.
     sessions: Option<SessionCredentials>,
     clock: Arc<dyn Clock>,
@@ -123,26 +144,21 @@ impl ModelProxy {
     ///
     /// # Errors
     /// The system has no certificates.
-    pub fn new(upstream: Upstream) -> Result<Self, reqwest::Error> {
+    pub fn new(upstream: Upstream) -> Result<Self, NoCertificates> {
         Self::put_together(upstream, None)
     }
 
     /// The proxy of a server.
-    pub(crate) fn within(upstream: Upstream, around: Surroundings) -> Result<Self, reqwest::Error> {
+    pub(crate) fn within(upstream: Upstream, around: Surroundings) -> Result<Self, NoCertificates> {
         Self::put_together(upstream, Some(around))
     }
 
     fn put_together(
         upstream: Upstream,
         around: Option<Surroundings>,
-    ) -> Result<Self, reqwest::Error> {
+    ) -> Result<Self, NoCertificates> {
         // One crypto provider for the whole process; whoever came first chose the same.
         let _installed = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .build()?;
         let places = Arc::new(Semaphore::new(MAX_ALL_CONNECTIONS));
         let tunnels = Arc::new(Semaphore::new(MAX_ALL_TUNNELS));
         let (store, sessions, clock, rate_limit, private): (_, _, Arc<dyn Clock>, _, _) =
@@ -153,10 +169,11 @@ impl ModelProxy {
                 None => (None, None, Arc::new(SystemClock), None, PrivateHosts::default()),
             };
         let guard = Guard::new(private)?;
+        let provider = Provider::new(&guard.client, &upstream.base_url)?;
         let accounts = Accounts::new(store);
         Ok(Self(Arc::new(Inner {
-            client,
-            upstream,
+            provider,
+            key: upstream.key,
             sessions,
             clock,
             rate_limit,

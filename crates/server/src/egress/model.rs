@@ -1,25 +1,27 @@
 //! Requests to the model: within the session's budget, with the key added, and counted on their way back.
 
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ash_protocol::{DEAREST, cost};
 use ash_store::Spend;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use axum::http::uri::PathAndQuery;
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header, response,
+};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use futures_util::stream::Stream;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{Bounds, GivenUp, back, outward, refuse, root_of};
+use super::body::{Bounds, GivenUp, Outward, back, refuse, root_of};
 use super::door::Door;
 use super::log::{Exchange, Refusal};
 use super::meter::Meter;
+use super::provider::Answer;
 use super::{ModelKey, ModelProxy};
 use crate::credentials::Terms;
 
@@ -81,25 +83,25 @@ pub(super) async fn forward(
     check_rate(door, exchange).map_err(|refused| *refused)?;
     let terms = door.proxy.terms(door, exchange).await?;
     let place = if path == MESSAGES { within_budget(door, exchange, &terms).await? } else { None };
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let url = format!("{}{path}{query}", proxy.upstream.base_url.trim_end_matches('/'));
     let (is_counted, takes_body) = (path == MESSAGES, parts.method == Method::POST);
     let mut headers = passed_on(&parts.headers);
     headers.insert("x-api-key", terms.key);
     // What is packed could not be counted.
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
     let given_up = Arc::new(GivenUp::default());
-    let mut sent = proxy.client.request(parts.method, url);
-    if takes_body {
-        let body = outward(body, Arc::clone(exchange), BOUNDS, Arc::clone(&given_up));
-        sent = sent.body(reqwest::Body::wrap_stream(body));
+    let body = if takes_body {
+        Some(Outward::new(body, Arc::clone(exchange), BOUNDS, Arc::clone(&given_up)))
     } else {
         // A question has none, and whoever answers it may take one for the next question.
         headers.remove(header::CONTENT_LENGTH);
-    }
+        None
+    };
+    let root = PathAndQuery::from_static("/");
+    let asked = parts.uri.path_and_query().unwrap_or(&root);
     exchange.sets_out();
     let passing = is_counted.then(|| Booked::new(&door.proxy, exchange, place));
-    let answer = sent.headers(headers).send().await;
+    let answer = proxy.provider.ask(parts.method, asked, headers, body).await;
     let answer = answer.map_err(|error| match given_up.why() {
         Some(Refusal::TooLarge) => {
             let message = "the request is larger than any that the model takes";
@@ -109,37 +111,35 @@ pub(super) async fn forward(
             refuse(exchange, StatusCode::REQUEST_TIMEOUT, refusal, "the request did not arrive")
         }
         None => {
-            let message = format!("the model's provider cannot be reached: {}", root_of(&error));
+            let message = format!("the model's provider cannot be reached: {}", root_of(&*error));
             refuse(exchange, StatusCode::BAD_GATEWAY, Refusal::Unreachable, &message)
         }
     });
-    let answer = match (answer, passing) {
-        (Ok(answer), passing) => (answer, passing),
-        (Err(refused), passing) => {
+    match answer {
+        Ok((head, answer)) => Ok(pass_back(head, answer, passing, exchange)),
+        Err(refused) => {
             passing.into_iter().for_each(Booked::cancel);
-            return Err(refused);
+            Err(refused)
         }
-    };
-    Ok(pass_back(answer.0, answer.1, exchange))
+    }
 }
 
 fn pass_back(
-    answer: reqwest::Response,
-    booked: Option<Booked>,
+    head: response::Parts,
+    answer: Answer,
+    mut booked: Option<Booked>,
     exchange: &Arc<Exchange>,
 ) -> Response {
-    let (status, headers) = (answer.status(), answer.headers().clone());
+    let response::Parts { status, headers, .. } = head;
     exchange.answered(status.as_u16());
-    let mut booked = booked;
     match &mut booked {
         Some(passing) if status.is_success() => passing.meets(&headers),
         // What is refused costs nothing.
         Some(_) => booked.take().into_iter().for_each(Booked::cancel),
         None => {}
     }
-    let stream =
-        Passing { inner: Box::pin(answer.bytes_stream()), booked, exchange: Arc::clone(exchange) };
-    back(status, &headers, &OF_THE_ACCOUNT, stream)
+    let body = Passing { inner: answer, booked, exchange: Arc::clone(exchange) };
+    back(status, headers, &OF_THE_ACCOUNT, body)
 }
 
 fn passed_on(headers: &HeaderMap) -> HeaderMap {
@@ -204,7 +204,7 @@ impl ModelProxy {
             None => Terms::default(),
         };
         used.into_iter().for_each(|used| self.0.accounts.note_use(used, self.0.clock.now()));
-        let Some(ModelKey(key)) = key.or_else(|| self.0.upstream.key.clone()) else {
+        let Some(ModelKey(key)) = key.or_else(|| self.0.key.clone()) else {
             return Err(refused("the server has no key for the model: set ANTHROPIC_API_KEY"));
         };
         let Ok(mut key) = HeaderValue::from_str(&key) else {
@@ -287,22 +287,36 @@ impl Drop for Booked {
 
 /// An answer on its way: every piece is handed on as it is, when it is there.
 struct Passing {
-    inner: Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>,
+    inner: Answer,
     booked: Option<Booked>,
     exchange: Arc<Exchange>,
 }
 
-impl Stream for Passing {
-    type Item = io::Result<Bytes>;
+impl Body for Passing {
+    type Data = Bytes;
+    type Error = hyper::Error;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Poll::Ready(next) = self.inner.as_mut().poll_next(cx) else { return Poll::Pending };
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = &mut *self;
-        if let Some(Ok(chunk)) = &next {
+        let next = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        if let Some(Ok(frame)) = &next
+            && let Some(chunk) = frame.data_ref()
+        {
             this.exchange.begins();
             this.exchange.add_down(chunk.len());
             this.booked.iter_mut().for_each(|booked| booked.sees(chunk));
         }
-        Poll::Ready(next.map(|chunk| chunk.map_err(io::Error::other)))
+        Poll::Ready(next)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ash_engine::agent::Host;
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::http::{HeaderMap, Request, StatusCode, header, response};
 use axum::response::Response;
-use futures_util::StreamExt as _;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use super::body::{Bounds, GivenUp, back, end_to_end, outward, refuse};
+use super::body::{Bounds, GivenUp, Outward, back, end_to_end, refuse};
 use super::door::Door;
 use super::guard::{NoWay, Target};
 use super::log::{Exchange, Refusal};
@@ -38,7 +38,7 @@ pub(super) async fn forward(
     }
     let Target { host, port } = Target::parse(written).map_err(|message| bad(&message))?;
     let port = port.unwrap_or(USUAL_PORT);
-    let mut headers = end_to_end(&parts.headers);
+    let mut headers = end_to_end(parts.headers);
     headers.remove(header::HOST);
     let custom = credential(door, exchange, &host, port).await?;
     let origin = match custom {
@@ -55,8 +55,8 @@ pub(super) async fn forward(
     let given_up = Arc::new(GivenUp::default());
     let mut sent = guard.client.request(parts.method, format!("{origin}{rest}")).headers(headers);
     if !hyper::body::Body::is_end_stream(&body) {
-        let body = outward(body, Arc::clone(exchange), BOUNDS, Arc::clone(&given_up));
-        sent = sent.body(reqwest::Body::wrap_stream(body));
+        let body = Outward::new(body, Arc::clone(exchange), BOUNDS, Arc::clone(&given_up));
+        sent = sent.body(reqwest::Body::wrap(body));
     }
     exchange.sets_out();
     let answer = sent.send().await.map_err(|error| match given_up.why() {
@@ -66,14 +66,18 @@ pub(super) async fn forward(
         None => NoWay::of(&error).refuse(exchange, &host),
     })?;
     exchange.answered(answer.status().as_u16());
-    let (status, headers) = (answer.status(), answer.headers().clone());
+    let answer = axum::http::Response::from(answer);
+    let (response::Parts { status, headers, .. }, body) = answer.into_parts();
     let counted = Arc::clone(exchange);
-    let stream = answer.bytes_stream().map(move |chunk| {
+    let body = body.map_frame(move |frame| {
         let _held_until_it_ends = &place;
-        counted.begins();
-        chunk.inspect(|chunk| counted.add_down(chunk.len())).map_err(std::io::Error::other)
+        if let Some(chunk) = frame.data_ref() {
+            counted.begins();
+            counted.add_down(chunk.len());
+        }
+        frame
     });
-    Ok(back(status, &headers, &[], stream))
+    Ok(back(status, headers, &[], body))
 }
 
 /// The session's credential for a host, if it has one.

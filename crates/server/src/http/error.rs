@@ -336,6 +336,7 @@ pub(crate) fn start_failed(code: FailureCode, message: &str) -> ApiError {
         | FailureCode::SandboxStuck
         | FailureCode::AgentUnresponsive
         | FailureCode::AgentFailed
+        | FailureCode::ConversationRefused
         | FailureCode::TurnTimeout
         | FailureCode::SessionExpired
         | FailureCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,

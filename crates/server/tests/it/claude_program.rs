@@ -23,13 +23,18 @@ pub(crate) struct ClaudeProgram {
 /// other processes too. None where the registry cannot be reached, which is said.
 pub(crate) fn claude_program() -> Option<ClaudeProgram> {
     static PROGRAM: OnceLock<Option<ClaudeProgram>> = OnceLock::new();
-    PROGRAM.get_or_init(install).clone()
+    PROGRAM.get_or_init(|| install(PINNED)).clone()
 }
 
-fn install() -> Option<ClaudeProgram> {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("claude-{PINNED}"));
+/// The same of another release, for one test.
+pub(crate) fn other_claude_program(version: &'static str) -> Option<ClaudeProgram> {
+    install(version)
+}
+
+fn install(version: &'static str) -> Option<ClaudeProgram> {
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("claude-{version}"));
     let output = Command::new(env!("CARGO_BIN_EXE_ash"))
-        .args(["--json", "agent-runtime", "install", &format!("claude@{PINNED}")])
+        .args(["--json", "agent-runtime", "install", &format!("claude@{version}")])
         .arg("--data-dir")
         .arg(&data)
         .output()
@@ -41,7 +46,7 @@ fn install() -> Option<ClaudeProgram> {
     }
     assert!(output.status.success(), "{complaint}");
     let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    Some(ClaudeProgram { path: shown["path"].as_str().unwrap().into(), version: PINNED })
+    Some(ClaudeProgram { path: shown["path"].as_str().unwrap().into(), version })
 }
 
 impl ClaudeProgram {

@@ -54,5 +54,6 @@ mod space;
 mod steering;
 mod streams;
 mod talk;
+mod terminal;
 mod tested;
 mod world;

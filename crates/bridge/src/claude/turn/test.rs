@@ -186,7 +186,7 @@ fn endings_are_told_apart() {
     assert_eq!(ending(json!({ "subtype": "error_max_turns" })).ending(), Ending::MaxTurns);
     assert_eq!(ending(json!({ "subtype": "error_max_budget_usd" })).ending(), Ending::Budget);
     let failed = ending(json!({ "result": "API Error: 400 nope", "api_error_status": 400 }));
-    assert_eq!(failed.ending(), Ending::Failed { message: "API Error: 400 nope".to_owned() });
+    assert_eq!(failed.ending(), Ending::Refused { message: "API Error: 400 nope".to_owned() });
     assert!(!failed.is_poisoned());
     let spent = "API Error: 402 the session has spent its budget of 1 US dollars";
     assert_eq!(

@@ -3,6 +3,7 @@
 
 mod damage;
 mod kills;
+mod older;
 mod strange;
 mod turns;
 
@@ -18,7 +19,7 @@ use ash_engine::bridge::Enclosure;
 use ash_engine::runtimes::{RuntimeOptions, Runtimes, View};
 use ash_protocol::Program;
 
-use crate::claude_program::claude_program;
+use crate::claude_program::{ClaudeProgram, claude_program};
 use crate::world::{Turn, World, tenant};
 
 /// What is said in the first turn.
@@ -29,13 +30,17 @@ const ASK: &str = "Which codeword?\n/recall";
 
 /// A world whose agent is Claude Code; none, where that cannot be had.
 async fn start() -> Option<World> {
-    let program = claude_program()?;
+    Some(start_with(&claude_program()?).await)
+}
+
+/// The same with a release of Claude Code.
+async fn start_with(program: &ClaudeProgram) -> World {
     let mut world = World::start().await;
     let data = world.dir.join("data");
     program.install_into(&data);
     world.claude = Some(found(&data, &world.enclosure).await);
     world.kill_engine().await;
-    Some(world)
+    world
 }
 
 /// The program as a server finds it.

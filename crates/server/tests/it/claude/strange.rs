@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use ash_core::failure::FailureCode;
+
 use super::*;
 
 /// A world whose Claude Code is a few lines of shell. Without sandboxes: they have only what was installed.
@@ -98,11 +100,71 @@ async fn calls_without_an_answer_that_the_provider_refuses_are_cut_off() {
     let accepted = world.prompt(session, &prompt).await;
     // It is asked once more, without them. This provider refuses everything, so that is the end of it.
     let turn = world.turn(session, accepted).await;
-    assert_eq!(turn.outputs("transcript_cut").len(), 1, "{}", said(&turn));
+    // Nor does it keep the message that was refused at last.
+    assert_eq!(turn.outputs("transcript_cut").len(), 2, "{}", said(&turn));
     assert_eq!(turn.status, RunStatus::Failed);
     stop(&world, session).await;
     let content = fs::read_to_string(&file).unwrap();
     assert!(content.contains("PLUM") && !content.contains("\"id\":\"toolu_poison\""));
     assert_eq!(told(&resume(&world, session).await), (Native::Intact, 2, 2));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_message_that_the_provider_refuses_does_not_spoil_what_comes_after_it() {
+    let Some(world) = start().await else { return };
+    let session = world.session().await;
+    let refused = async |prompt: &str| {
+        let accepted = world.prompt(session, prompt).await;
+        let run = accepted.run;
+        let turn = world.turn(session, accepted).await;
+        assert_eq!(turn.outputs("transcript_cut").len(), 1, "{}", said(&turn));
+        let failure = world.engine.store().run(session, run).await.unwrap().failure.unwrap();
+        assert_eq!(failure.code, FailureCode::ConversationRefused, "{failure:?}");
+        assert!(failure.message.contains("this bird is not taken"), "{failure:?}");
+    };
+    let picture = "Look at the PEACOCK.\n/error 400 message messages.0: this bird is not taken";
+    // As the first of all, and behind something that is known.
+    refused(bird).await;
+    let turn = world.say(session, PLANT).await;
+    assert_eq!(turn.status, RunStatus::Completed, "{}", said(&turn));
+    assert_eq!(turn.outputs("conversation_lost").len(), 0, "{}", said(&turn));
+    refused(bird).await;
+    refused(bird).await;
+    remembers(&world, session, "after a refusal").await;
+    stop(&world, session).await;
+    assert_eq!(told(&resume(&world, session).await), (Native::Intact, 5, 5));
+    remembers(&world, session, "after a resume").await;
+    let sent = world.requests().last().unwrap().body["messages"].to_string();
+    assert!(!sent.contains("PEACOCK"), "{sent}");
+    world.end().await;
+}
+
+/// A program that does not start before a file is there, and then writes down what it is told and is done with it.
+const LATE: &str = r#"test -e "$0.ready" || exit 7
+read line; echo '{"type":"control_response","response":{"subtype":"success","request_id":"initialize"}}'
+while read -r line; do
+  printf '%s\n' "$line" >> "$0.told"
+  echo '{"type":"result","subtype":"success","is_error":false,"result":"fine","num_turns":1}'
+done"#;
+
+#[tokio::test]
+async fn every_message_that_was_cut_is_told_to_the_agent() {
+    let (world, dir) = with_program(LATE).await;
+    let session = world.session().await;
+    for prompt in ["The first is ALPHA.", "The second is BETA.", "The third is GAMMA."] {
+        let run = world.prompt(session, prompt).await.run;
+        assert_eq!(ended(&world, session, run).await, RunStatus::Failed);
+    }
+    fs::write(dir.path().join("claude.ready"), "").unwrap();
+    let run = world.prompt(session, "The fourth is DELTA.").await.run;
+    assert_eq!(ended(&world, session, run).await, RunStatus::Completed);
+    let run = world.prompt(session, "The fifth is EPSILON.").await.run;
+    assert_eq!(ended(&world, session, run).await, RunStatus::Completed);
+    let told = fs::read_to_string(dir.path().join("claude.told")).unwrap();
+    let [first, second] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told}") };
+    let places = ["ALPHA", "BETA", "GAMMA", "DELTA"].map(|word| first.find(word));
+    assert!(places.is_sorted() && places[0].is_some(), "{first}");
+    assert!(second.contains("EPSILON") && !second.contains("ALPHA"), "{second}");
     world.end().await;
 }

@@ -1,5 +1,7 @@
 //! What a turn looks like.
 
+use std::os::unix::fs::FileExt as _;
+
 use ash_core::json::Json;
 use ash_core::permission::Permission;
 use ash_core::run::Phase;
@@ -55,11 +57,57 @@ async fn a_turn_with_tools_is_told_as_it_happens() {
     let where_to =
         std::fs::read_to_string(world.host.workspace(session).join("where.txt")).unwrap();
     assert!(!where_to.is_empty());
-    for pid in crate::processes::processes_of(&world.host.home(session)) {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        assert!(!String::from_utf8_lossy(&environment).contains(KEY));
-    }
+    assert!(searched(&world, session) > 20);
+    stop(&world, session).await;
+    assert!(searched(&world, session) > 20);
     world.end().await;
+}
+
+/// Searches for the key in every process of a session and in every file that is kept, packed or not. Says in how many.
+fn searched(world: &World, session: SessionId) -> usize {
+    let mut looked = 0;
+    let mut look = |content: &[u8], place: &str| {
+        looked += 1;
+        assert!(memchr::memmem::find(content, KEY.as_bytes()).is_none(), "{place}");
+    };
+    for pid in crate::processes::processes_of(&world.host.home(session)) {
+        for name in ["environ", "cmdline"] {
+            let place = format!("/proc/{pid}/{name}");
+            look(&std::fs::read(&place).unwrap_or_default(), &place);
+        }
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let Ok(memory) = std::fs::File::open(format!("/proc/{pid}/mem")) else { continue };
+        for line in maps.lines().filter(|line| line.contains(" rw")) {
+            let (from, to) =
+                line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
+            let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
+            // A piece that is not there cannot be read, and those around it can.
+            let mut piece = vec![0; 1 << 20];
+            for at in (from..to.min(from + (256 << 20))).step_by(piece.len()) {
+                let most = usize::try_from(to - at).unwrap().min(piece.len());
+                let read = memory.read_at(&mut piece[..most], at).unwrap_or_default();
+                if read > 0 {
+                    look(&piece[..read], line);
+                }
+            }
+        }
+    }
+    let mut directories = vec![world.dir.clone()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            // The program itself is what it was before anybody had a key.
+            if kind.is_dir() && !path.ends_with("runtimes") {
+                directories.push(path);
+            } else if kind.is_file() {
+                let (content, place) =
+                    (std::fs::read(&path).unwrap_or_default(), path.display().to_string());
+                look(&content, &place);
+                look(&zstd::stream::decode_all(&content[..]).unwrap_or_default(), &place);
+            }
+        }
+    }
+    looked
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod outside;
 mod reach;
 mod search;
+mod secret;
 mod spend;
 
 use base64::Engine as _;

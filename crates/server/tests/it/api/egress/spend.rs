@@ -111,6 +111,35 @@ s.close()
 }
 
 #[tokio::test]
+async fn a_fork_has_a_budget_of_its_own_and_nothing_spent() {
+    let served = served(&[]).await;
+    let client = &served.client;
+    let parent = ready(client, json!({ "budgetTokens": 2_000 })).await;
+    let costly = "hello\n/usage input=2500 output=10\n/say done";
+    client.say(&parent.session, costly).await.all().await;
+    let messages = |of: &Inside| format!("/api/sessions/{}/messages", of.session);
+    let refused = client.post(&messages(&parent), &json!({ "content": "x" })).await;
+    assert_eq!(refused.refused(402), "budget_spent");
+
+    let path = format!("/api/sessions/{}/fork", parent.session);
+    let made = client.post(&path, &json!({})).await.ok();
+    let session = made["session"]["id"].as_str().unwrap().to_owned();
+    let fork = Inside { client: client.clone(), session };
+    assert_eq!(fork.egress().await["spent"]["tokens"], 0);
+    client.post(&format!("/api/sessions/{}/resume", fork.session), &json!({})).await.ok();
+    let cheap = "hello\n/usage input=600 output=100\n/say done";
+    let run = client.say(&fork.session, cheap).await.all().await;
+    assert_eq!(run.last().unwrap().data["stopReason"], "end_turn", "{run:#?}");
+    // Neither pays for the other, and the fork has as much as its parent had.
+    assert_eq!(fork.egress().await["spent"]["tokens"], 700);
+    assert_eq!(parent.egress().await["spent"]["tokens"], 2_510);
+    client.say(&fork.session, costly).await.all().await;
+    let refused = client.post(&messages(&fork), &json!({ "content": "x" })).await;
+    assert_eq!(refused.refused(402), "budget_spent");
+    served.end().await;
+}
+
+#[tokio::test]
 async fn what_was_spent_outlives_the_server_and_the_sandbox() {
     let mut spawned = Spawned::start().await;
     let options = json!({ "budgetUsd": 0.01 });
