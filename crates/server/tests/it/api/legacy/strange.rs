@@ -101,6 +101,6 @@ async fn a_program_that_does_not_get_ready_fails_the_run() {
     }
     // Put right, it is taken with the next message.
     std::fs::write(program.entry(), include_bytes!("bridge.mjs")).unwrap();
-    assert_eq!(answer(&say(client, &session, "/options").await).contains("query"), true);
+    assert!(answer(&say(client, &session, "/options").await).contains("query"));
     served.end().await;
 }
