@@ -48,8 +48,8 @@ async fn what_was_said_stays_what_it_was() {
         client.follow(&session, "until=idle").await.all().await;
         let messages =
             client.get(&format!("/api/sessions/{session}/messages?limit=1000")).await.ok();
-        let said = messages["messages"].as_array().unwrap().iter();
-        let said = said.filter(|message| message["role"] == "user").next_back().unwrap();
+        let mut said = messages["messages"].as_array().unwrap().iter();
+        let said = said.rfind(|message| message["role"] == "user").unwrap();
         let said: Value = serde_json::from_str(said["content"].as_str().unwrap()).unwrap();
         assert_eq!(said["content"], content);
     }
