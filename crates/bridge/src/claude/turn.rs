@@ -359,14 +359,12 @@ impl Outcome {
             // Our own proxy says so.
             _ if self.complaint().contains(BUDGET_SPENT) => Ending::Budget,
             _ if self.complaint().contains(NO_CREDIT) => Ending::Quota,
-            _ if self.is_refused() => Ending::Refused { message: self.complaint() },
+            // It would be refused the next time as well.
+            _ if matches!(self.api_error_status, Some(400 | 413)) => {
+                Ending::Refused { message: self.complaint() }
+            }
             _ => Ending::Failed { message: self.complaint() },
         }
-    }
-
-    /// Whether the model's provider would refuse it the next time as well.
-    fn is_refused(&self) -> bool {
-        matches!(self.api_error_status, Some(400 | 413))
     }
 
     /// What went wrong, in the program's words.

@@ -123,7 +123,7 @@ async fn a_message_that_the_provider_refuses_does_not_spoil_what_comes_after_it(
         assert_eq!(failure.code, FailureCode::ConversationRefused, "{failure:?}");
         assert!(failure.message.contains("this bird is not taken"), "{failure:?}");
     };
-    let picture = "Look at the PEACOCK.\n/error 400 message messages.0: this bird is not taken";
+    let bird = "Look at the PEACOCK.\n/error 400 message messages.0: this bird is not taken";
     // As the first of all, and behind something that is known.
     refused(bird).await;
     let turn = world.say(session, PLANT).await;
