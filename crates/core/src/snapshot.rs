@@ -72,8 +72,10 @@ pub enum PutBackOutcome {
 pub enum PersistOutcome {
     /// There is a snapshot.
     Captured(Captured),
-    /// There is nothing to capture, or nothing that the last snapshot does not have.
+    /// There is nothing that the last snapshot does not have, or nothing that is worth it.
     Unchanged,
+    /// There are no files where the session's should be.
+    Gone,
     /// There is none.
     Failed {
         /// Why, for a person.

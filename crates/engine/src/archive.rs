@@ -13,14 +13,16 @@ mod copy;
 mod fetch;
 mod keep;
 mod put_back;
+mod reach;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::snapshot::Captured;
@@ -55,6 +57,12 @@ pub(crate) struct Archive {
     remote: Option<Arc<Remote>>,
     /// Those that were fetched from there, and not brought back since.
     fetched: Mutex<BTreeSet<SnapshotId>>,
+    /// Those that the cloud is being asked for, and by how many.
+    asking: Mutex<BTreeMap<SnapshotId, usize>>,
+    /// How many wait for it though nobody waits for them.
+    left: AtomicUsize,
+    /// When it was last found to be silent, and what had come from it by then.
+    silence: Mutex<Option<(u64, Instant)>>,
 }
 
 /// A session's directories.
@@ -68,8 +76,9 @@ pub(crate) struct Places {
 
 impl Archive {
     pub(crate) fn new(data: &Path) -> Self {
-        let (open, fetched) = (Mutex::default(), Mutex::default());
-        Self { root: data.join("snapshots"), open, remote: None, fetched }
+        let (open, fetched, asking) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (root, left) = (data.join("snapshots"), AtomicUsize::new(0));
+        Self { root, open, remote: None, fetched, asking, left, silence: Mutex::default() }
     }
 
     /// The same, with a cloud beside it.

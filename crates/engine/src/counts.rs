@@ -120,6 +120,7 @@ impl Counts {
                 "captured"
             }
             PersistOutcome::Unchanged => "unchanged",
+            PersistOutcome::Gone => "gone",
             PersistOutcome::Failed { .. } => "failed",
         };
         metrics::counter!("ash_persist_total", "outcome" => name).increment(1);

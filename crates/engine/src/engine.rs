@@ -157,7 +157,7 @@ impl Engine {
         engine.shared.tasks.spawn(engine.clone().keep_reconciling());
         engine.shared.host.lend(WarmPlaces::of(&engine.shared));
         if let Some(cloud) = engine.shared.cloud.clone() {
-            engine.shared.tasks.spawn(cloud::work(Arc::clone(&engine.shared), cloud));
+            engine.shared.tasks.spawn(cloud::work(engine.clone(), cloud));
         }
         engine
     }

@@ -118,6 +118,17 @@ pub struct Persist<'a> {
     pub only_if_busy: bool,
 }
 
+/// What came of a capture that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persisted {
+    /// There is a snapshot.
+    Captured(Captured),
+    /// Nothing has changed, or nothing runs that could have changed it.
+    Unchanged,
+    /// There are no files where the session's should be.
+    Gone,
+}
+
 /// Files that are to be removed.
 #[derive(Clone, Copy, Debug)]
 pub struct PutAway<'a> {
@@ -245,12 +256,12 @@ pub trait SandboxHost: Send + Sync + 'static {
     ) -> Result<(), HostError>;
 
     /// Captures what a session's agent works on, whether or not a sandbox is alive. One that is stands still for
-    /// a moment, as long as `still` is held. Nothing, if there is nothing to capture or nothing has changed.
+    /// a moment, as long as `still` is held.
     async fn persist(
         &self,
         persist: Persist<'_>,
         still: StandStill,
-    ) -> Result<Option<Captured>, HostError>;
+    ) -> Result<Persisted, HostError>;
 
     /// Makes the files of a session what a snapshot of its tenant says. While something of the session runs, it is
     /// not done.

@@ -95,7 +95,8 @@ impl Engine {
             Err(error) => return Err(error.into()),
         };
         let all: BTreeSet<_> = rows.iter().map(|row| row.snapshot.captured.id).collect();
-        if let Err(error) = cloud.prove(&tenant, id, last, all.clone()).await {
+        if let Err(error) = cloud.prove(&*self.shared.store, (&tenant, id), last, all.clone()).await
+        {
             told(id, &error);
             return Ok(false);
         }

@@ -75,5 +75,6 @@ fn reach(config: &Config, environment: &BTreeMap<String, String>) -> Options {
         // Whoever says http:// has seen it.
         allow_http: true,
         limits: LIMITS,
+        ..Options::default()
     }
 }

@@ -95,6 +95,23 @@ impl SnapshotError {
         }
     }
 
+    /// Whether a copy failed because what it was made from is not whole.
+    pub fn is_of_source(&self) -> bool {
+        match self {
+            Self::Missing(_) => true,
+            // Of where it is copied to nothing but the record is read that could be found damaged.
+            Self::Damaged { object, .. } => !object.starts_with("snapshots/"),
+            Self::Tree { .. }
+            | Self::Store { .. }
+            | Self::Unreadable { .. }
+            | Self::Format(_)
+            | Self::Exists(_)
+            | Self::TooMuch { .. }
+            | Self::Collected
+            | Self::Cancelled => false,
+        }
+    }
+
     pub(crate) fn damaged(object: impl ToString) -> impl FnOnce(Malformed) -> Self {
         let object = object.to_string();
         move |wrong| Self::Damaged { object, wrong }

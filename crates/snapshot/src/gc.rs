@@ -6,7 +6,7 @@
 //! A capture that takes longer than a quarter of the grace period looks again before its snapshot is put.
 //! `FORMAT.md` says why that is enough.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::capture::Progress;
@@ -275,6 +275,29 @@ impl Repository {
             Some(id) => Err(self.missing(id)),
             None => Ok(()),
         }
+    }
+
+    /// Those of some snapshots that need something which is not there, as far as that can be told without reading files.
+    /// Of several that lack the same, one is named: when it is mended, so are the others.
+    pub fn lacking(
+        &self,
+        ids: &mut dyn Iterator<Item = SnapshotId>,
+    ) -> Result<BTreeSet<SnapshotId>> {
+        self.refresh()?;
+        let (mut reached, mut lacking) = (Reached::new(self), BTreeSet::new());
+        for id in ids {
+            let read = self.snapshot(id).and_then(|read| reached.snapshot(&read, Lost::Refused));
+            let is_there = match read {
+                Ok(()) => reached.ids.iter().all(|id| self.place(*id).is_some()),
+                Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => false,
+                Err(error) => return Err(error),
+            };
+            reached.ids.clear();
+            if !is_there || self.is_distrusted(id)? {
+                lacking.insert(id);
+            }
+        }
+        Ok(lacking)
     }
 
     /// The chunks that snapshots need, forgotten ones included. Nothing is returned if one was forgotten

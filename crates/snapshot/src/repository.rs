@@ -284,6 +284,13 @@ impl Repository {
         packs.find(|pack| !but.contains(pack))
     }
 
+    /// All packs that a chunk is in.
+    pub(crate) fn packs_of(&self, id: Id) -> Vec<Id> {
+        let places = self.places(id);
+        let index = self.index();
+        places.iter().map(|place| index.packs[place.pack as usize].id).collect()
+    }
+
     /// Every place where a chunk is.
     pub(crate) fn places(&self, id: Id) -> Vec<Place> {
         let index = self.index();

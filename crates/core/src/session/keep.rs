@@ -130,7 +130,8 @@ impl Session {
         let is_whole = self.sandbox == Sandbox::None
             && self.rewinding.is_none()
             && self.persistence.is_settled()
-            && self.persistence.failed().is_none();
+            && self.persistence.failed().is_none()
+            && !self.persistence.is_lost();
         let rests = match self.state {
             State::Paused { .. } | State::Stopped | State::Error { .. } | State::Ended => true,
             State::Starting { .. } | State::Active => false,

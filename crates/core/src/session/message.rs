@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{AwayOutcome, PauseReason};
 use crate::failure::{Death, Failure};
-use crate::id::{QuestionId, RunId};
+use crate::id::{QuestionId, RunId, SnapshotId};
 use crate::json::Json;
 use crate::number::{Incarnation, Seq, SpoolPosition};
 use crate::permission::{AnsweredHow, Permission};
@@ -52,6 +52,11 @@ pub enum Request {
     Use,
     /// Take note that files were written from outside.
     Touch,
+    /// Have what is there captured once more: the last snapshot was found to be lost.
+    CaptureAgain {
+        /// Which one that was.
+        lost: SnapshotId,
+    },
     /// Have the files removed that a snapshot has too, before it is time to.
     PutAway,
     /// End the session for ever.

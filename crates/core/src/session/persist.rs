@@ -2,7 +2,8 @@
 //!
 //! A capture is *wanted* at a time, *asked for* when the sandbox slot allows it, and over when its outcome was
 //! observed. One is asked for at a time; whatever is wanted meanwhile is one more. A failure never touches the
-//! session beside this: it is remembered, shown, and tried again.
+//! session beside this: it is remembered, shown, and tried again. Files that are gone are such a failure, unless they
+//! are known to be elsewhere: nothing is bound to a turn that they are not of.
 //!
 //! | what happens | when it is captured |
 //! |---|---|
@@ -17,10 +18,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, Sandbox, Session, State};
+use super::{Decision, Effect, FilesPlace, Sandbox, Session, State};
 use crate::failure::MAX_MESSAGE_BYTES;
 use crate::id::SnapshotId;
-use crate::number::{Seq, Turn};
+use crate::number::{Incarnation, Seq, Turn};
 use crate::policy::{Context, Policy};
 use crate::resume::{Found, Transcript, Workspace};
 use crate::snapshot::{PersistOutcome, Snapshot};
@@ -32,6 +33,9 @@ const LAST_RETRY: Duration = Duration::from_secs(5 * 60);
 
 /// How often that is done for a session that is over.
 const MAX_RETRIES_OF_ENDED: u32 = 10;
+
+/// How often files are looked for that are gone. They do not come back by themselves.
+const MAX_RETRIES_OF_GONE: u32 = 10;
 
 /// Where a session stands with its snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +53,9 @@ pub struct Persistence {
     since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last: Option<Snapshot>,
+    /// Whether that was found to be lost: then nothing is as good as another one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_lost: bool,
     /// The last one before those of files that may be torn, as long as the last one is of such.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     proven: Option<Box<Snapshot>>,
@@ -103,6 +110,11 @@ impl Persistence {
         self.failed.as_ref()
     }
 
+    /// Whether the last snapshot was found to be lost.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
     /// Whether everything that was wanted is over.
     pub fn is_settled(&self) -> bool {
         self.asked.is_none() && self.due.is_none()
@@ -127,6 +139,7 @@ impl Persistence {
         self.proven =
             if snapshot.captured.unproven { self.proven().cloned().map(Box::new) } else { None };
         self.last = Some(snapshot.clone());
+        self.is_lost = false;
         out.snapshots.push(snapshot);
     }
 }
@@ -154,6 +167,17 @@ impl Session {
         self.persistence.due = Some(quiet.min(latest).max(ctx.now));
     }
 
+    /// The last snapshot was found to be lost. Where its files are in place, they are captured once more, and stay.
+    pub(super) fn capture_again(&mut self, ctx: &Context<'_>, lost: SnapshotId) {
+        let is_last = self.persistence.last().is_some_and(|last| last.captured.id == lost);
+        if !is_last || self.persistence.is_lost || self.keeping.files() == FilesPlace::Away {
+            return;
+        }
+        self.persistence.is_lost = true;
+        self.keeping.keep_in_place();
+        self.want_capture(ctx.now);
+    }
+
     /// What is there is not worth it.
     pub(super) fn want_no_capture(&mut self) {
         self.persistence.due = None;
@@ -164,6 +188,7 @@ impl Session {
     pub(super) fn is_captured_by(&mut self, snapshot: Snapshot) {
         self.persistence.proven = snapshot.captured.unproven.then(|| Box::new(snapshot.clone()));
         self.persistence.last = Some(snapshot);
+        self.persistence.is_lost = false;
         self.persistence.failed = None;
     }
 
@@ -245,7 +270,7 @@ impl Session {
             let is_alike = last.turn == asked.turn
                 && last.through.is_some() == asked.through.is_some()
                 && last.transcript == asked.transcript;
-            is_alike && !last.captured.unproven
+            is_alike && !last.captured.unproven && !self.persistence.is_lost
         });
         Some(Effect::Persist {
             incarnation: self.incarnation,
@@ -276,6 +301,8 @@ impl Session {
                 self.persistence.add(snapshot, out);
             }
             PersistOutcome::Unchanged => self.persistence.failed = None,
+            PersistOutcome::Gone if self.has_no_files_in_place() => self.persistence.failed = None,
+            PersistOutcome::Gone => self.files_are_gone(ctx),
             PersistOutcome::Failed { message } => self.capture_failed(ctx, out, message),
         }
         self.capture_if_due(ctx, out);
@@ -291,7 +318,8 @@ impl Session {
     ) {
         let is_other = found.snapshot.is_some_and(|from| from.outdated || from.left_out > 0);
         let is_new = found.workspace == Workspace::Fresh && self.persistence.last.is_some();
-        if found.workspace == Workspace::Repaired || is_other || is_new {
+        let was_not = self.persistence.failed.is_some();
+        if found.workspace == Workspace::Repaired || is_other || is_new || was_not {
             self.want_capture(ctx.now);
         }
         let Some(captured) = found.as_found else { return };
@@ -305,15 +333,34 @@ impl Session {
         self.persistence.add(snapshot, out);
     }
 
-    fn capture_failed(&mut self, ctx: &Context<'_>, out: &mut Decision, mut message: String) {
+    /// Whether nobody expects files where a sandbox would have them: none was ever there, or only the snapshot has
+    /// them.
+    fn has_no_files_in_place(&self) -> bool {
+        let is_new = self.persistence.last.is_none() && self.lineage.head() == Turn::ZERO;
+        is_new || self.incarnation == Incarnation::ZERO || self.keeping.files() == FilesPlace::Away
+    }
+
+    /// What the session works on is not there any more. What was captured before is what a start brings back.
+    fn files_are_gone(&mut self, ctx: &Context<'_>) {
+        // There is nothing to lose by going back, and it brings files.
+        let most = if self.rewinding.is_some() { 0 } else { MAX_RETRIES_OF_GONE };
+        self.note_failure(ctx, "its files are not there any more".to_owned(), most);
+    }
+
+    fn capture_failed(&mut self, ctx: &Context<'_>, out: &mut Decision, message: String) {
+        let most = if self.state == State::Ended { MAX_RETRIES_OF_ENDED } else { u32::MAX };
+        self.note_failure(ctx, message, most);
+        self.give_rewind_up(ctx, out);
+    }
+
+    /// Remembers that a capture failed, and wants another one, unless there were so many.
+    fn note_failure(&mut self, ctx: &Context<'_>, mut message: String, most: u32) {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
         let attempts = self.persistence.failed.as_ref().map_or(0, |failed| failed.attempts);
         let attempts = attempts.saturating_add(1);
         self.persistence.failed = Some(PersistFailed { attempts, at: ctx.now, message });
-        let given_up = self.state == State::Ended && attempts >= MAX_RETRIES_OF_ENDED;
         let wait = FIRST_RETRY.saturating_mul(1 << (attempts - 1).min(16)).min(LAST_RETRY);
-        self.persistence.due = (!given_up).then(|| ctx.now.plus(wait));
-        self.give_rewind_up(ctx, out);
+        self.persistence.due = (attempts < most).then(|| ctx.now.plus(wait));
     }
 
     /// Leads out of a capture that nobody heard of again, and asks for what is due.

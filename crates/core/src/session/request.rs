@@ -31,6 +31,7 @@ impl Session {
             Request::Rewind { to } => self.rewind(ctx, &mut out, *to)?,
             Request::Use => self.make_use(ctx)?,
             Request::Touch => self.touch(ctx)?,
+            Request::CaptureAgain { lost } => self.capture_again(ctx, lost),
             Request::PutAway => self.put_away(ctx, &mut out),
             Request::End => {
                 if self.state != State::Ended {

@@ -13,7 +13,7 @@ use ash_core::id::{SnapshotId, TenantId};
 use ash_core::resume::{FromSnapshot, IfLost, Source};
 use ash_core::snapshot::Snapshot;
 use ash_snapshot::{Damaged, Repository, Restore, SnapshotError};
-use ash_store::StoredSnapshot;
+use ash_store::{Place, StoredSnapshot};
 
 use super::{Archive, ArchiveError, HOME, MAX_ENTRIES, Places, WORKSPACE, threads};
 
@@ -22,8 +22,8 @@ use super::{Archive, ArchiveError, HOME, MAX_ENTRIES, Places, WORKSPACE, threads
 pub(crate) struct Looked<T> {
     /// The one that will do, and what came of it.
     pub(crate) found: Option<(Snapshot, T)>,
-    /// Those that are not whole on this machine.
-    pub(crate) lost: Vec<SnapshotId>,
+    /// Those that are not whole, and where.
+    pub(crate) lost: Vec<(SnapshotId, Place)>,
     /// Whether one of those is said to be in the cloud.
     pub(crate) is_in_cloud: bool,
 }
@@ -143,7 +143,10 @@ impl Archive {
                     break;
                 }
                 Err(error) if error.is_lost() => {
-                    looked.lost.push(id);
+                    looked.lost.push((id, Place::Local));
+                    if matches!(error, ArchiveError::Nowhere(_)) {
+                        looked.lost.push((id, Place::Cloud));
+                    }
                     looked.is_in_cloud |= places.cloud;
                     if places.cloud && self.remote.is_none() && if_lost != IfLost::GiveUp {
                         return Err(ArchiveError::NoCloud);

@@ -75,6 +75,7 @@ impl Archive {
         lost: ArchiveError,
     ) -> Result<(), ArchiveError> {
         let Some(remote) = &self.remote else { return Err(lost) };
+        let _asks = self.asks_for(remote, id)?;
         let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
         let here = self.repository(tenant)?;
         match here.snapshot(theirs(id)) {
@@ -102,6 +103,16 @@ impl Archive {
             Err(error @ (SnapshotError::Missing(_) | SnapshotError::Damaged { .. })) => {
                 // In a bucket that is away nothing is found either.
                 remote.is_here().map_err(ArchiveError::Cloud)?;
+                // Whoever has it whole puts it again.
+                if shelf.repository.snapshot(theirs(id)).is_ok()
+                    && let Err(error) = shelf.repository.distrust_snapshot(theirs(id))
+                {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::debug!(
+                        error,
+                        "that snapshot {id} is damaged in the cloud is not noted there"
+                    );
+                }
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
                     lost = &lost as &dyn std::error::Error,
@@ -138,6 +149,7 @@ impl Archive {
             Err(_) => {}
         }
         let Some(remote) = &self.remote else { return Err(ArchiveError::NoCloud) };
+        let _asks = self.asks_for(remote, id)?;
         let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
         match shelf.repository.snapshot(theirs(id)) {
             Ok(snapshot) => Ok((shelf.repository.clone(), snapshot, Source::Cloud)),

@@ -16,7 +16,7 @@ use ash_core::number::SpoolPosition;
 use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::{NumberedReport, Session};
-use ash_core::snapshot::{Captured, PutBackOutcome};
+use ash_core::snapshot::PutBackOutcome;
 use ash_core::time::Timestamp;
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use ash_store::SessionRecord;
@@ -38,8 +38,8 @@ use super::word::{decision_of, done, failed, frame_of, not_prepared, start_faile
 use crate::archive::Archive;
 use crate::files::Stored;
 use crate::host::{
-    Away, Collected, Comparison, Detail, HostError, NotReady, Past, Persist, PutAway, Ready,
-    Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed, WarmId,
+    Away, Collected, Comparison, Detail, HostError, NotReady, Past, Persist, Persisted, PutAway,
+    Ready, Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed, WarmId,
 };
 use crate::leave::Leave;
 use crate::places::WarmPlaces;
@@ -330,7 +330,7 @@ impl SandboxHost for BridgeHost {
         &self,
         persist: Persist<'_>,
         still: StandStill,
-    ) -> Result<Option<Captured>, HostError> {
+    ) -> Result<Persisted, HostError> {
         self.0.persist(persist, still).await
     }
 
@@ -441,7 +441,7 @@ impl SandboxHost for BridgeHost {
 
     async fn fetch_snapshot(&self, tenant: &TenantId, snapshot: SnapshotId) -> Result<(), Failure> {
         let (host, tenant) = (Arc::clone(&self.0), tenant.clone());
-        let fetched = tokio::task::spawn_blocking(move || {
+        let fetched = self.0.archive.unless_silent([snapshot].into(), move || {
             host.archive.with_snapshot(&tenant, snapshot, |here, found| Ok(here.is_present(found)?))
         });
         fetched.await.map_err(start_failed)?.map_err(not_prepared)

@@ -1,11 +1,13 @@
 //! Files that are not in place: fetched before a start, and brought back by it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::resume::IfLost;
 use ash_core::snapshot::Snapshot;
+use ash_store::Place;
 
 use super::came::{self, How};
 use super::files::Files;
@@ -31,14 +33,19 @@ impl Inner {
             return Ok(Ready::InPlace);
         }
         let kept = past.snapshots().await?;
-        let (host, tenant) = (Arc::clone(self), tenant.clone());
-        let find = move || host.archive.find(&tenant, &kept, if_lost);
-        let found = tokio::task::spawn_blocking(find).await;
+        let (archive, tenant) = (Arc::clone(&self.archive), tenant.clone());
+        let ids: BTreeSet<_> = kept.iter().map(|kept| kept.snapshot.captured.id).collect();
+        let find = move || archive.find(&tenant, &kept, if_lost);
+        let mut found = self.archive.unless_silent(ids.clone(), find.clone()).await;
+        if if_lost == IfLost::GiveUp && matches!(found, Ok(Err(ArchiveError::Cloud(_)))) {
+            // Whatever can be had without it will do.
+            found = self.archive.unless_silent(ids, find).await;
+        }
         let found = found.map_err(|error| failed(LOOK, error))?;
         let unfit = |error| NotReady::Failed(not_prepared(error));
         let Looked { found, lost, is_in_cloud } = found.map_err(unfit)?;
-        for id in lost {
-            past.lost(id).await;
+        for (id, place) in lost {
+            past.lost(id, place).await;
         }
         match found {
             Some(_) => Ok(Ready::Stored),
@@ -59,7 +66,7 @@ impl Saved<'_> {
         &self,
         files: &Files,
         sandbox: SandboxRef,
-    ) -> Result<(Option<Snapshot>, Vec<SnapshotId>), ArchiveError> {
+    ) -> Result<(Option<Snapshot>, Vec<(SnapshotId, Place)>), ArchiveError> {
         let session = sandbox.session;
         // They were in place when that was looked at.
         if self.kept.is_empty() {

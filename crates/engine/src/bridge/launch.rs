@@ -141,8 +141,8 @@ impl Inner {
     ) -> Result<(Found, Option<u32>), Failure> {
         let Prepared { mut found, user, lost } =
             self.prepare(sandbox, start, agent.seed.clone()).await?;
-        for id in lost {
-            start.past.lost(id).await;
+        for (id, place) in lost {
+            start.past.lost(id, place).await;
         }
         // The files of the last turn were gone before anybody had captured them.
         if start.is_behind

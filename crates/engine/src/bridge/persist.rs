@@ -21,7 +21,7 @@ use super::inner::Inner;
 use super::mend;
 use super::still::Still;
 use super::word::failed;
-use crate::host::{HostError, Persist, SandboxRef, StandStill};
+use crate::host::{HostError, Persist, Persisted, SandboxRef, StandStill};
 use crate::signal::Signal;
 
 /// How many captures go on at once: they share processors and disk with the agents.
@@ -196,7 +196,7 @@ impl Inner {
         self: &Arc<Self>,
         persist: Persist<'_>,
         still: StandStill,
-    ) -> Result<Option<Captured>, HostError> {
+    ) -> Result<Persisted, HostError> {
         let told = |error: io::Error| failed(PERSIST, error);
         let Persist { sandbox, tenant, unless_like, only_if_busy } = persist;
         let session = sandbox.session;
@@ -206,10 +206,11 @@ impl Inner {
         let alive = self.alive_of(session).map_err(told)?;
         let (sandbox, is_alive) = (alive.unwrap_or(sandbox), alive.is_some());
         let places = self.files.places(session);
-        if !places.workspace.try_exists().map_err(told)?
-            || (is_alive && only_if_busy && self.is_alone(sandbox))
-        {
-            return Ok(None);
+        if !places.workspace.try_exists().map_err(told)? {
+            return Ok(Persisted::Gone);
+        }
+        if is_alive && only_if_busy && self.is_alone(sandbox) {
+            return Ok(Persisted::Unchanged);
         }
         let is_proven = is_alive
             || mend::is_believed(&self.files, session, &self.options.boot_id).map_err(told)?;
@@ -237,10 +238,9 @@ impl Inner {
         });
         let captured = captured.await.map_err(|error| failed(PERSIST, error))?;
         let captured = captured.map_err(|error| failed(PERSIST, error))?;
-        Ok(captured.map(|(captured, took)| {
-            count(&took);
-            captured
-        }))
+        let Some((captured, took)) = captured else { return Ok(Persisted::Unchanged) };
+        count(&took);
+        Ok(Persisted::Captured(captured))
     }
 
     /// The sandbox of a session that is alive, if one is.

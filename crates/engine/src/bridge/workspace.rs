@@ -11,7 +11,7 @@ use std::path::Path;
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::resume::{Found, IfLost, Source, Transcript, Workspace};
 use ash_core::snapshot::{Captured, Snapshot};
-use ash_store::StoredSnapshot;
+use ash_store::{Place, StoredSnapshot};
 use rustix::fs::syncfs;
 
 use super::came::{self, How};
@@ -39,8 +39,8 @@ pub(super) struct Prepared {
     pub(super) found: Found,
     /// Whose it is.
     pub(super) user: Option<u32>,
-    /// Snapshots that were looked for and are not whole here.
-    pub(super) lost: Vec<SnapshotId>,
+    /// Snapshots that were looked for and are not whole, and where.
+    pub(super) lost: Vec<(SnapshotId, Place)>,
 }
 
 /// Sees to it that a sandbox has a workspace, and says what was found and whose it is. Nothing of the session may

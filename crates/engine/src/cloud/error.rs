@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use ash_core::id::SnapshotId;
 use ash_snapshot::SnapshotError;
 use ash_snapshot::objects::Unfit;
 use ash_store::StoreError;
@@ -75,10 +76,39 @@ impl CloudError {
         Self::Here(error.into())
     }
 
+    /// A snapshot is not whole on this machine, and not in the cloud yet.
+    pub(super) fn lost(snapshot: SnapshotId, why: &SnapshotError) -> Self {
+        Self::here(LostHere { snapshot, why: why.to_string() })
+    }
+
+    /// The snapshot that was found to be lost on this machine, if that is what is wrong.
+    pub(super) fn lost_here(&self) -> Option<SnapshotId> {
+        match self {
+            Self::Here(error) => error.downcast_ref::<LostHere>().map(|lost| lost.snapshot),
+            Self::Unavailable(_)
+            | Self::Unfit(_)
+            | Self::NotOurs(_)
+            | Self::NotFound(_)
+            | Self::Damaged(_)
+            | Self::TooNew { .. }
+            | Self::TooLarge(_)
+            | Self::Elsewhere
+            | Self::Store(_) => None,
+        }
+    }
+
     /// What a call to the cloud has failed with.
     pub(super) fn there(error: &io::Error) -> Self {
         Self::Unavailable(error.to_string())
     }
+}
+
+/// A snapshot that is to be copied is not whole on this machine any more.
+#[derive(Debug, thiserror::Error)]
+#[error("snapshot {snapshot} is not whole on this machine any more: {why}")]
+struct LostHere {
+    snapshot: SnapshotId,
+    why: String,
 }
 
 /// What went wrong with a repository in the cloud.

@@ -1,9 +1,11 @@
 //! What the engine's front has to do with the cloud.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ash_core::id::{SessionId, TenantId};
+use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::session::{Request, Session};
 use ash_core::time::Timestamp;
 
@@ -42,10 +44,17 @@ impl Engine {
     ) -> Result<Collected, EngineError> {
         let cloud = self.cloud().ok_or(EngineError::NoCloud)?.clone();
         let (shared, tenant) = (Arc::clone(&self.shared), tenant.clone());
+        let this = cloud.clone();
         let swept = blocking(move || {
-            cloud.sweep(&tenant, shared.now(), older_than, &|| !shared.tasks.is_closing())
+            this.sweep(&tenant, shared.now(), older_than, &|| !shared.tasks.is_closing())
         });
-        Ok(swept.await?)
+        let (collected, damaged) = swept.await?;
+        for Damage { id, sessions, error } in damaged {
+            for session in sessions {
+                cloud.is_damaged(&*self.shared.store, session, id, &error).await?;
+            }
+        }
+        Ok(collected)
     }
 
     /// The same, if it is time and this server's turn.
@@ -87,19 +96,25 @@ impl Cloud {
         now: Timestamp,
         older_than: Duration,
         go_on: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Collected, CloudError> {
+    ) -> Result<(Collected, Vec<Damage>), CloudError> {
         let millis = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp::from_millis(now.as_millis().saturating_sub(millis));
         // One that is not here either is for another server, or nobody can mend it.
-        let mend = |id| match self.0.archive.bring_up(tenant, id) {
-            Ok(()) => tracing::warn!(
-                "the record of snapshot {id} was lost in the cloud, and is put again"
-            ),
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::debug!(error, "the record of snapshot {id} is lost in the cloud");
-            }
+        let damaged = RefCell::new(Vec::new());
+        let mend = |id, sessions: BTreeSet<SessionId>| match self.0.archive.put_again(tenant, id) {
+            Ok(()) => tracing::warn!("snapshot {id} was not whole in the cloud, and is put again"),
+            Err(error) => damaged.borrow_mut().push(Damage { id, sessions, error }),
         };
-        self.0.remote.shelf(tenant)?.sweep(&Sweep { tenant, now, before, go_on, mend: &mend })
+        let sweep = Sweep { tenant, now, before, go_on, mend: &mend };
+        let collected = self.0.remote.shelf(tenant)?.sweep(&sweep)?;
+        Ok((collected, damaged.into_inner()))
     }
+}
+
+/// A snapshot that is not whole in the cloud, and that this server cannot put again.
+struct Damage {
+    id: SnapshotId,
+    /// Whose it is, as the cloud says.
+    sessions: BTreeSet<SessionId>,
+    error: CloudError,
 }

@@ -18,6 +18,7 @@ mod pace;
 mod place;
 mod remove;
 mod set;
+mod silence;
 mod still;
 mod sweep;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ash_snapshot::objects::{Listed, NewObject, Objects, Put};
+use ash_snapshot::objects::{Listed, NewObject, Objects, Put, Signs};
 
 /// How many bytes pass at once: who has little to send waits for so much of everybody else, and not for all of it.
 const SLICE: usize = 64 * 1024;
@@ -15,6 +15,8 @@ pub(super) struct Pace {
     line: Mutex<Line>,
     /// Nobody reads any more.
     free: Condvar,
+    /// Where it is said that something passes: who waits for the line does not wait for the cloud.
+    signs: Signs,
 }
 
 struct Line {
@@ -33,10 +35,10 @@ enum Way {
 
 impl Pace {
     #[expect(clippy::cast_precision_loss, reason = "nobody has a line as fast as that matters")]
-    pub(super) fn new(bytes_per_second: u64) -> Self {
+    pub(super) fn new(bytes_per_second: u64, signs: Signs) -> Self {
         let bytes_per_second = bytes_per_second.max(1) as f64;
         let line = Mutex::new(Line { next: Instant::now(), readers: 0 });
-        Self { bytes_per_second, line, free: Condvar::new() }
+        Self { bytes_per_second, line, free: Condvar::new(), signs }
     }
 
     /// Waits until as many bytes may pass: in slices, in turn with all others. Somebody waits for what is read, so
@@ -50,6 +52,7 @@ impl Pace {
             let slice = left.min(SLICE);
             let begins = self.begin(way, slice);
             std::thread::sleep(begins.saturating_duration_since(Instant::now()));
+            self.signs.add();
             left -= slice;
         }
         if way == Way::Read {
@@ -174,7 +177,7 @@ mod test {
 
     #[test]
     fn each_one_waits_for_all_before_it() {
-        let pace = Arc::new(Pace::new(1_000_000));
+        let pace = Arc::new(Pace::new(1_000_000, Signs::default()));
         let paced = Paced::new(Box::new(MemoryObjects::default()), Arc::clone(&pace));
         let begin = Instant::now();
         for name in ["a", "b", "c"] {
@@ -191,7 +194,7 @@ mod test {
     fn a_short_one_does_not_wait_for_the_whole_of_a_long_one() {
         // A long one of which each slice takes a minute has its first: the short one comes after that slice, and not
         // after all of them.
-        let pace = Pace::new(SLICE as u64 / 60);
+        let pace = Pace::new(SLICE as u64 / 60, Signs::default());
         let begun = Instant::now();
         let _first = pace.begin(Way::Write, SLICE);
         let short = pace.begin(Way::Write, 1);
@@ -201,7 +204,7 @@ mod test {
 
     #[test]
     fn what_is_read_goes_before_what_is_written() {
-        let pace = Arc::new(Pace::new(u64::MAX));
+        let pace = Arc::new(Pace::new(u64::MAX, Signs::default()));
         pace.line().readers = 1;
         let writer = {
             let pace = Arc::clone(&pace);

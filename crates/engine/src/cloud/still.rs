@@ -12,8 +12,9 @@ use ash_store::{Places, Store, StoreError};
 use super::error::CloudError;
 use super::place::Shelf;
 use super::set::{AgentRecord, Head, MAX_AGENT, MAX_RECORD, Record, Standing, versioned};
+use super::upload::Brought;
 use super::{Cloud, blocking};
-use crate::archive::{ours, theirs};
+use crate::archive::{Archive, ours, theirs};
 
 /// How many snapshots of a session are looked for.
 const MAX_SNAPSHOTS: u32 = 10_000;
@@ -25,6 +26,24 @@ impl Shelf {
         match self.repository.recall(theirs(id)) {
             Err(SnapshotError::Damaged { .. }) => Ok(false),
             recalled => Ok(recalled?),
+        }
+    }
+}
+
+impl Archive {
+    /// Puts again what is lost of a snapshot in the cloud, if it is whole on this machine. Blocks.
+    pub(super) fn put_again(&self, tenant: &TenantId, id: SnapshotId) -> Result<(), CloudError> {
+        let remote = self.remote().ok_or_else(|| CloudError::Unfit("there is none".to_owned()))?;
+        // In a bucket that is away everything is missing.
+        remote.is_here()?;
+        let repository = &remote.shelf(tenant)?.repository;
+        if repository.snapshot(theirs(id)).is_ok() {
+            // Nothing of it is taken for stored before it was read.
+            repository.distrust_snapshot(theirs(id))?;
+        }
+        match self.bring_up(tenant, id)? {
+            Brought::IsThere => Ok(()),
+            Brought::IsThereAlone => Err(CloudError::Damaged(format!("snapshot {id}"))),
         }
     }
 }
@@ -72,7 +91,7 @@ impl Cloud {
                 }
                 match this.0.archive.bring_up(&tenant, id) {
                     // It is not kept any more.
-                    Ok(()) | Err(CloudError::Here(_)) => {}
+                    Ok(_) | Err(CloudError::Here(_)) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -82,17 +101,17 @@ impl Cloud {
     }
 
     /// Makes sure that snapshots of a session can be had from the cloud, whatever is remembered of that: the latest
-    /// set is this server's, has this one as its last and names all, and all that they need is there.
+    /// set is this server's, has this one as its last and names all, and all that they need is there, or is put again.
     pub(crate) async fn prove(
         &self,
-        tenant: &TenantId,
-        session: SessionId,
+        store: &dyn Store,
+        (tenant, session): (&TenantId, SessionId),
         last: SnapshotId,
         all: BTreeSet<SnapshotId>,
     ) -> Result<(), CloudError> {
         let _turn = self.0.turns.of(session).acquire().await;
         let (this, tenant) = (self.clone(), tenant.clone());
-        blocking(move || {
+        let tried = blocking(move || {
             let missing = || CloudError::NotFound(format!("whole session {session}"));
             let shelf = this.0.remote.shelf(&tenant)?;
             let Standing { head, latest } = shelf.standing(&tenant, session)?;
@@ -105,17 +124,53 @@ impl Cloud {
             if head.writer != this.writer() || head.snapshot != last || !all.is_subset(&named) {
                 return Err(missing());
             }
+            let mut there = BTreeSet::new();
             for id in all {
                 if !shelf.recall(id)? {
                     // Its record is lost there, and whole here as yet.
                     this.0.archive.bring_up(&tenant, id)?;
                 }
-                let found = shelf.repository.snapshot(theirs(id))?;
-                shelf.repository.is_present(&found)?;
+                there.insert(theirs(id));
             }
-            Ok(())
+            let lacking = shelf.repository.lacking(&mut there.into_iter())?;
+            let mend = |id| (id, this.0.archive.put_again(&tenant, id));
+            Ok(lacking.into_iter().map(ours).map(mend).collect::<Vec<_>>())
         })
-        .await
+        .await?;
+        for (id, mended) in tried {
+            if let Err(error) = mended {
+                self.is_damaged(store, session, id, &error).await?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a snapshot of a session is not whole in the cloud, and cannot be mended by this server.
+    pub(super) async fn is_damaged(
+        &self,
+        store: &dyn Store,
+        session: SessionId,
+        id: SnapshotId,
+        error: &CloudError,
+    ) -> Result<(), CloudError> {
+        if error.is_unavailable() {
+            return Ok(());
+        }
+        let places = match store.snapshot(session, id).await {
+            Ok(row) if row.places.cloud => row.places,
+            // That is known; or it is a session of another server.
+            Ok(_) | Err(StoreError::NotFound(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        tracing::error!(
+            error = error as &dyn std::error::Error, session.id = %session, snapshot.id = %id,
+            "snapshot {id} of session {session} is damaged in the cloud, and cannot be put again",
+        );
+        match store.place_snapshot(session, id, Places { cloud: false, ..places }).await {
+            Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Looks for snapshots of a session that others have put there. What is not there any more is brought up again,
@@ -149,7 +204,7 @@ impl Cloud {
                 continue;
             }
             if row.places.local {
-                self.bring_up_snapshot(tenant, id).await?;
+                self.bring_up_snapshot(store, (tenant, session), id).await?;
                 continue;
             }
             tracing::error!(session.id = %session, "snapshot {id} of session {session} is not in the cloud any more");

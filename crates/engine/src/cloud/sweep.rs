@@ -20,7 +20,7 @@ use super::error::CloudError;
 use super::place::Shelf;
 use super::set::{AgentRecord, Head, MAX_AGENT, MAX_RECORD, Record, versioned};
 use super::tidy::KEPT_HEADS;
-use crate::archive::ours;
+use crate::archive::{ours, theirs};
 use crate::host::Collected;
 
 /// How often a tenant's part of the bucket is looked through, by whichever server.
@@ -43,8 +43,8 @@ pub(super) struct Sweep<'a> {
     /// What was put after this is left alone.
     pub(super) before: Timestamp,
     pub(super) go_on: &'a (dyn Fn() -> bool + Sync),
-    /// Puts a snapshot again that is needed and whose record is lost, if it is somewhere.
-    pub(super) mend: &'a dyn Fn(SnapshotId),
+    /// Puts a snapshot again that is needed and not whole, if it is whole on this machine. Is told whose it is.
+    pub(super) mend: &'a dyn Fn(SnapshotId, BTreeSet<SessionId>),
 }
 
 /// What the heads say is needed.
@@ -56,6 +56,20 @@ struct Named {
     parts: BTreeSet<String>,
     agents: BTreeSet<String>,
     snapshots: BTreeSet<SnapshotId>,
+    /// Whose they are.
+    owners: BTreeSet<(SnapshotId, SessionId)>,
+}
+
+impl Named {
+    fn needs(&mut self, session: SessionId, snapshot: SnapshotId) {
+        self.snapshots.insert(snapshot);
+        self.owners.insert((snapshot, session));
+    }
+
+    fn sessions_of(&self, snapshot: SnapshotId) -> BTreeSet<SessionId> {
+        let owners = self.owners.iter().filter(|(of, _)| *of == snapshot);
+        owners.map(|(_, session)| *session).collect()
+    }
 }
 
 impl Shelf {
@@ -93,10 +107,17 @@ impl Shelf {
             let listed = self.list("sessions/")?;
             let Some(named) = self.named(sweep, &listed, &BTreeSet::new())? else { continue };
             self.put_back(&named)?;
+            let (mut lost, mut recorded) = (BTreeSet::new(), Vec::new());
             for id in named.snapshots.iter().filter(|_| (sweep.go_on)()) {
-                if !self.recall(*id)? {
-                    (sweep.mend)(*id);
+                match self.recall(*id)? {
+                    true => recorded.push(theirs(*id)),
+                    false => drop(lost.insert(*id)),
                 }
+            }
+            let mut recorded = recorded.into_iter().take_while(|_| (sweep.go_on)());
+            lost.extend(self.repository.lacking(&mut recorded)?.into_iter().map(ours));
+            for id in lost.into_iter().filter(|_| (sweep.go_on)()) {
+                (sweep.mend)(id, named.sessions_of(id));
             }
             let is_old = |listed: &&Listed| listed.put_at <= sweep.before.as_millis();
             for part in listed.iter().filter(is_old).filter(|_| (sweep.go_on)()) {
@@ -163,7 +184,7 @@ impl Shelf {
                 named.parts.insert(head.record.name.clone());
                 if index >= kept {
                     // Of the one before the latest what an import needs, should that be damaged.
-                    named.snapshots.insert(head.snapshot);
+                    named.needs(session, head.snapshot);
                     named.agents.insert(head.agent.name.clone());
                 }
                 latest = Some(head);
@@ -171,7 +192,7 @@ impl Shelf {
             let Some(head) = latest else { continue };
             let Some(record) = self.find_part(&head.record, MAX_RECORD)? else { return Ok(None) };
             let record: Record = versioned(&record, &head.record.name)?;
-            named.snapshots.extend(record.snapshots.iter().map(|kept| kept.captured.id));
+            record.snapshots.iter().for_each(|kept| named.needs(session, kept.captured.id));
         }
         Ok(Some(named))
     }

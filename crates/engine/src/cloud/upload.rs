@@ -11,14 +11,14 @@ use ash_core::number::LogEpoch;
 use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
 use ash_snapshot::SnapshotError;
-use ash_store::{CloudHead, Place, Store, StoreError, StoredSession, StoredSnapshot};
+use ash_store::{CloudHead, Place, Places, Store, StoreError, StoredSession, StoredSnapshot};
 
 use super::error::CloudError;
 use super::new_set::{NewHead, NewSet, described};
 use super::set::{Head, Standing, digest_of};
 use super::tidy::tidy_up;
 use super::{Cloud, blocking};
-use crate::archive::theirs;
+use crate::archive::{MAX_ENTRIES, theirs};
 
 /// How many snapshots a record names: the latest.
 pub(crate) const MAX_SNAPSHOTS: u32 = 10_000;
@@ -69,7 +69,7 @@ impl Cloud {
             snapshots = store.snapshots(session, MAX_SNAPSHOTS).await?;
         }
         if !lies_there(&snapshots, id) {
-            self.bring_up_snapshot(tenant, id).await?;
+            self.bring_up_snapshot(store, (tenant, session), id).await?;
         }
         let described = described(&stored, to_name(&snapshots, id))?;
         let put = to_put(&stored, last, digest_of(&described));
@@ -131,12 +131,13 @@ impl Cloud {
     ) -> Result<(), CloudError> {
         let Some(stored) = known(store, session).await? else { return Ok(()) };
         match store.snapshot(session, id).await {
-            Ok(row) if row.places.cloud => return Ok(()),
+            // It is there, or nobody here can bring it.
+            Ok(row) if row.places.cloud || !row.places.local => return Ok(()),
             Ok(_) => {}
             Err(StoreError::NotFound(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        self.bring_up_snapshot(&stored.record.tenant, id).await?;
+        self.bring_up_snapshot(store, (&stored.record.tenant, session), id).await?;
         is_there(store, session, id).await
     }
 
@@ -183,13 +184,24 @@ impl Cloud {
         failed.map_or(Ok(()), Err)
     }
 
+    /// Copies a snapshot of a session to the cloud, unless it is there. One that is found to be lost on this machine is
+    /// not said to be here any more.
     pub(super) async fn bring_up_snapshot(
         &self,
-        tenant: &TenantId,
+        store: &dyn Store,
+        (tenant, session): (&TenantId, SessionId),
         id: SnapshotId,
     ) -> Result<(), CloudError> {
-        let (this, tenant) = (self.clone(), tenant.clone());
-        blocking(move || this.0.archive.bring_up(&tenant, id)).await
+        let (this, of) = (self.clone(), tenant.clone());
+        let brought = blocking(move || this.0.archive.bring_up(&of, id)).await;
+        let is_lost = match &brought {
+            Ok(brought) => *brought == Brought::IsThereAlone,
+            Err(error) => error.lost_here() == Some(id),
+        };
+        if is_lost {
+            is_not_here(store, session, id).await?;
+        }
+        brought.map(drop)
     }
 }
 
@@ -198,9 +210,12 @@ fn lies_there(snapshots: &[StoredSnapshot], id: SnapshotId) -> bool {
     snapshots.iter().any(|row| row.snapshot.captured.id == id && row.places.cloud)
 }
 
-/// What a set names of these, oldest first: those that are in the cloud, and the latest, which is there when the set is.
+/// What a set names of these, oldest first: those that are in the cloud, or nowhere else, and the latest, which is there
+/// when the set is. What was found damaged there is not given up by that: some of it may be read, or put again.
 fn to_name(snapshots: &[StoredSnapshot], last: SnapshotId) -> Vec<Snapshot> {
-    let is_there = |row: &&StoredSnapshot| row.places.cloud || row.snapshot.captured.id == last;
+    let is_there = |row: &&StoredSnapshot| {
+        row.places.cloud || !row.places.local || row.snapshot.captured.id == last
+    };
     snapshots.iter().rev().filter(is_there).map(|row| row.snapshot.clone()).collect()
 }
 
@@ -278,9 +293,45 @@ async fn known(
     }
 }
 
+/// Notes that a snapshot of a session is not whole on this machine.
+async fn is_not_here(
+    store: &dyn Store,
+    session: SessionId,
+    id: SnapshotId,
+) -> Result<(), CloudError> {
+    let noted = match store.snapshot(session, id).await {
+        Ok(row) if row.places.local => {
+            tracing::error!(
+                session.id = %session, snapshot.id = %id,
+                "snapshot {id} of session {session} is not whole on this machine any more",
+            );
+            store.place_snapshot(session, id, Places { local: false, ..row.places }).await
+        }
+        found => found.map(drop),
+    };
+    match noted {
+        // It was forgotten meanwhile.
+        Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What came of copying a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Brought {
+    /// It is in the cloud.
+    IsThere,
+    /// It is in the cloud, and not on this machine.
+    IsThereAlone,
+}
+
 impl crate::archive::Archive {
     /// Copies a snapshot to the cloud, unless it is there. Blocks.
-    pub(super) fn bring_up(&self, tenant: &TenantId, id: SnapshotId) -> Result<(), CloudError> {
+    pub(super) fn bring_up(
+        &self,
+        tenant: &TenantId,
+        id: SnapshotId,
+    ) -> Result<Brought, CloudError> {
         let Some(remote) = self.remote() else {
             return Err(CloudError::Unfit("there is none".to_owned()));
         };
@@ -288,15 +339,31 @@ impl crate::archive::Archive {
         let shelf = remote.shelf(tenant)?;
         if let Err(error) = here.snapshot(theirs(id)) {
             // One that is there alone is there; otherwise what is wrong here is no fault of the cloud.
-            let is_there = shelf.repository.snapshot(theirs(id)).is_ok();
-            return if is_there { Ok(()) } else { Err(CloudError::here(error)) };
+            let is_lost =
+                matches!(error, SnapshotError::Missing(_) | SnapshotError::Damaged { .. });
+            return match shelf.repository.snapshot(theirs(id)) {
+                _ if !is_lost => Err(CloudError::here(error)),
+                Ok(_) => Ok(Brought::IsThereAlone),
+                Err(_) => Err(CloudError::lost(id, &error)),
+            };
         }
         let copied = match shelf.repository.replicate(&super::copy_of(&here, id)) {
-            // What it lacks it lacks here.
-            Err(error @ SnapshotError::Missing(_)) => return Err(CloudError::here(error)),
+            // It is read once more before anybody says so; then what is damaged is stored anew by the next capture.
+            Err(error) if error.is_of_source() => {
+                let is_whole = here.doubt_snapshot(theirs(id), MAX_ENTRIES);
+                return Err(match is_whole.map_err(CloudError::here)? {
+                    true => CloudError::here(error),
+                    false => CloudError::lost(id, &error),
+                });
+            }
             copied => copied?,
         };
         metrics::counter!("ash_cloud_bytes_total", "way" => "up").increment(copied.stored_bytes);
-        Ok(())
+        if !copied.is_new && shelf.repository.is_distrusted(theirs(id))? {
+            // All of it was read there, and what was lost is put again.
+            shelf.repository.trust_again(theirs(id))?;
+            tracing::warn!(snapshot.id = %id, "snapshot {id} was damaged in the cloud, and was put again");
+        }
+        Ok(Brought::IsThere)
     }
 }

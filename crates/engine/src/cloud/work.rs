@@ -8,7 +8,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ash_core::id::SessionId;
+use ash_core::id::{SessionId, SnapshotId};
+use ash_core::session::Request;
 use ash_core::time::Timestamp;
 use ash_store::{OutboxTask, StoreError};
 use tokio::sync::Semaphore;
@@ -17,6 +18,8 @@ use tokio::task::JoinSet;
 use super::owed::{Payload, TOPIC, payload_of};
 use super::remove::{self, Removal};
 use super::{Cloud, CloudError, blocking};
+use crate::engine::Engine;
+use crate::registry::{Registry, Want};
 use crate::shared::Shared;
 
 /// For how long a task is somebody's who does not say that it takes longer.
@@ -127,9 +130,9 @@ enum Done {
 }
 
 /// Brings sessions up until the engine closes.
-pub(crate) async fn work(shared: Arc<Shared>, cloud: Cloud) {
-    let sweep = Sweep::default();
-    let mut hand = Hand { shared, cloud, sweep };
+pub(crate) async fn work(engine: Engine, cloud: Cloud) {
+    let (sweep, registry) = (Sweep::default(), engine.registry);
+    let mut hand = Hand { shared: engine.shared, cloud, sweep };
     let mut running: JoinSet<Done> = JoinSet::new();
     let mut news = hand.cloud.0.news.watch();
     let (mut pause, mut look_again) = (BUSY, BUSY);
@@ -149,7 +152,8 @@ pub(crate) async fn work(shared: Arc<Shared>, cloud: Cloud) {
             && let Some(job) = hand.next().await
         {
             let (shared, cloud) = (Arc::clone(&hand.shared), hand.cloud.clone());
-            running.spawn(async move { perform(&shared, &cloud, job).await });
+            let registry = Arc::clone(&registry);
+            running.spawn(async move { perform(&shared, &registry, &cloud, job).await });
         }
         tokio::select! {
             biased;
@@ -268,7 +272,7 @@ impl Hand {
     }
 }
 
-async fn perform(shared: &Shared, cloud: &Cloud, job: Job) -> Done {
+async fn perform(shared: &Shared, registry: &Arc<Registry>, cloud: &Cloud, job: Job) -> Done {
     let store = shared.store.as_ref();
     match job {
         Job::Enter => {
@@ -283,7 +287,7 @@ async fn perform(shared: &Shared, cloud: &Cloud, job: Job) -> Done {
                 return Done::Busy;
             };
             let brought = cloud.bring_up(store, session, shared.now()).await;
-            match settle(shared, cloud, session, brought).await {
+            match settle(shared, registry, cloud, (session, brought)).await {
                 Ok(()) => Done::Fine,
                 Err(_) => Done::Later,
             }
@@ -291,7 +295,7 @@ async fn perform(shared: &Shared, cloud: &Cloud, job: Job) -> Done {
         Job::Rest(session) => {
             let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return Done::Later };
             let brought = cloud.catch_up(store, session, shared.now()).await;
-            match settle(shared, cloud, session, brought).await {
+            match settle(shared, registry, cloud, (session, brought)).await {
                 Ok(()) | Err(CloudError::Elsewhere) => Done::Fine,
                 Err(error) if error.is_transient() => Done::Missed(LAST_RETRY),
                 Err(_) => Done::Missed(RARELY),
@@ -329,7 +333,7 @@ async fn perform(shared: &Shared, cloud: &Cloud, job: Job) -> Done {
                 }
             };
             let brought = held(shared, &task, brought).await;
-            let brought = settle(shared, cloud, session, brought).await;
+            let brought = settle(shared, registry, cloud, (session, brought)).await;
             conclude(shared, &task, brought).await
         }
     }
@@ -394,9 +398,9 @@ async fn heard(
 /// Says what came of bringing a session up.
 async fn settle(
     shared: &Shared,
+    registry: &Arc<Registry>,
     cloud: &Cloud,
-    session: SessionId,
-    brought: Result<(), CloudError>,
+    (session, brought): (SessionId, Result<(), CloudError>),
 ) -> Result<(), CloudError> {
     let brought = heard(shared, cloud, brought).await;
     cloud.0.failures.note(session, brought.as_ref().err(), shared.now());
@@ -411,7 +415,19 @@ async fn settle(
             tracing::warn!(error, session.id = %session, "session {session} could not be copied to the cloud");
         }
     }
+    if let Some(lost) = brought.as_ref().err().and_then(CloudError::lost_here) {
+        capture_again(registry, session, lost).await;
+    }
     brought
+}
+
+/// Has a session captured once more whose last snapshot is lost. What is not heard is said again by the next attempt.
+async fn capture_again(registry: &Arc<Registry>, session: SessionId, lost: SnapshotId) {
+    let want = Want::Decide { request: Request::CaptureAgain { lost }, receipt: None };
+    if let Err(error) = registry.request(session, want).await {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, session.id = %session, "session {session} could not be captured once more");
+    }
 }
 
 async fn finish(shared: &Shared, task: &OutboxTask) -> Done {

@@ -11,6 +11,15 @@ pub(super) fn tell(shared: &Shared, record: &SessionRecord, before: &Session, co
     if state_of(before) != state_of(&commit.session) {
         shared.host.note(record, &commit.session);
     }
+    let failed = commit.session.persistence().failed();
+    if let Some(failed) = failed.filter(|failed| before.persistence().failed() != Some(failed)) {
+        tracing::warn!(
+            session.id = %record.id,
+            attempts = failed.attempts,
+            error = failed.message,
+            "what session {} works on could not be captured: {}", record.id, failed.message,
+        );
+    }
     for entry in &commit.entries {
         if let Entry::SessionResumed { receipt: Some(receipt), .. } = &entry.entry {
             let (session, path) = (record.id, receipt.path.as_str());

@@ -7,7 +7,7 @@ use ash_core::id::SnapshotId;
 use ash_core::lineage::Lineage;
 use ash_core::number::{Seq, Turn};
 use ash_core::session::{LogEntry, Session};
-use ash_store::{Places, SessionRecord, Store, StoreError, StoredSnapshot};
+use ash_store::{Place, Places, SessionRecord, Store, StoreError, StoredSnapshot};
 use async_trait::async_trait;
 
 use crate::host::{HostError, Past};
@@ -51,15 +51,28 @@ impl Past for LogOf<'_> {
         let stored = self.store.session(&self.record.tenant, self.record.id).await;
         let stored = stored.map_err(|error| unread(&error))?;
         let rows = self.store.snapshots(self.record.id, PAGE).await;
-        let rows = rows.map_err(|error| unread(&error))?;
+        let mut rows = rows.map_err(|error| unread(&error))?;
+        if rows.iter().any(is_nowhere) {
+            let heads = self.store.cloud_heads(&[self.record.id]).await;
+            let heads = heads.map_err(|error| unread(&error))?;
+            // Files of it were brought there. What was found damaged may be whole again; if it is not, nobody begins
+            // without being told to.
+            let was_there = heads.contains_key(&self.record.id);
+            for row in rows.iter_mut().filter(|row| is_nowhere(row)) {
+                row.places.cloud = was_there;
+            }
+        }
         Ok(in_order(&stored.session, rows))
     }
 
-    async fn lost(&self, snapshot: SnapshotId) {
+    async fn lost(&self, snapshot: SnapshotId, place: Place) {
         let noted = async {
             let StoredSnapshot { places, .. } =
                 self.store.snapshot(self.record.id, snapshot).await?;
-            let places = Places { local: false, ..places };
+            let places = match place {
+                Place::Local => Places { local: false, ..places },
+                Place::Cloud => Places { cloud: false, ..places },
+            };
             self.store.place_snapshot(self.record.id, snapshot, places).await
         };
         if let Err(error) = noted.await {
@@ -67,6 +80,10 @@ impl Past for LogOf<'_> {
             tracing::debug!(error, session.id = %self.record.id, "a place was not noted");
         }
     }
+}
+
+fn is_nowhere(row: &StoredSnapshot) -> bool {
+    row.places == Places { local: false, cloud: false }
 }
 
 /// Those of a session's snapshots that its files may be brought back from, the best first.

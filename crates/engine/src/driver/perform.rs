@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::past::LogOf;
-use crate::host::{HostError, Persist, Reporter, SandboxRef, StandStill, Start, Thawed};
+use crate::host::{HostError, Persist, Persisted, Reporter, SandboxRef, StandStill, Start, Thawed};
 use crate::leave::Leave;
 use crate::registry::{FactSender, Told};
 use crate::shared::{Link, Shared};
@@ -225,12 +225,10 @@ impl Hands {
         self.shared.tasks.spawn(async move {
             let persist = Persist { sandbox, tenant: &tenant, unless_like, only_if_busy };
             let outcome = match shared.host.persist(persist, still).await {
-                Ok(Some(captured)) => PersistOutcome::Captured(captured),
-                Ok(None) => PersistOutcome::Unchanged,
-                Err(error) => {
-                    warn(sandbox, &error);
-                    PersistOutcome::Failed { message: error.to_string() }
-                }
+                Ok(Persisted::Captured(captured)) => PersistOutcome::Captured(captured),
+                Ok(Persisted::Unchanged) => PersistOutcome::Unchanged,
+                Ok(Persisted::Gone) => PersistOutcome::Gone,
+                Err(error) => PersistOutcome::Failed { message: error.to_string() },
             };
             shared.counts.persisted(&outcome);
             let _driver_gone = outcomes.send(Fact::Persisted { number, outcome }.into()).await;
@@ -408,11 +406,12 @@ impl Worker {
     /// What came from the cloud is here now too.
     async fn note_place(&self, found: &Found) {
         let (Source::Cloud, Some(from)) = (found.source, found.snapshot) else { return };
-        let noted =
-            self.shared.store.found_snapshot(self.sandbox.session, from.id, Place::Local).await;
-        if let Err(error) = noted {
-            let error = &error as &dyn std::error::Error;
-            tracing::debug!(error, session.id = %self.sandbox.session, "a place was not noted");
+        let session = self.sandbox.session;
+        for place in [Place::Local, Place::Cloud] {
+            if let Err(error) = self.shared.store.found_snapshot(session, from.id, place).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, session.id = %session, "a place was not noted");
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use ash_core::id::SnapshotId;
 use ash_core::lineage::Lineage;
 use ash_core::number::Seq;
 use ash_core::session::LogEntry;
-use ash_store::StoredSnapshot;
+use ash_store::{Place, StoredSnapshot};
 use async_trait::async_trait;
 
 use super::HostError;
@@ -26,8 +26,8 @@ pub trait Past: fmt::Debug + Send + Sync {
     /// earlier ones of the same branch, latest first.
     async fn snapshots(&self) -> Result<Vec<StoredSnapshot>, HostError>;
 
-    /// Takes note that a snapshot is not whole on this machine any more.
-    async fn lost(&self, snapshot: SnapshotId);
+    /// Takes note that a snapshot is not whole there any more.
+    async fn lost(&self, snapshot: SnapshotId, place: Place);
 }
 
 /// What a start of a session would find of its files.

@@ -10,7 +10,7 @@ use ash_core::number::SpoolPosition;
 use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::{NumberedReport, Session};
-use ash_core::snapshot::{Captured, PutBackOutcome};
+use ash_core::snapshot::PutBackOutcome;
 use ash_core::time::Timestamp;
 use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
@@ -20,8 +20,8 @@ use tokio::sync::mpsc;
 use super::Gate;
 use crate::files::Stored;
 use crate::host::{
-    Away, Collected, Comparison, Detail, HostError, NotReady, Past, Persist, PutAway, Ready,
-    Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed, WarmId,
+    Away, Collected, Comparison, Detail, HostError, NotReady, Past, Persist, Persisted, PutAway,
+    Ready, Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed, WarmId,
 };
 use crate::leave::Leave;
 use crate::places::WarmPlaces;
@@ -107,7 +107,7 @@ through_the_gate! {
     fn decide(sandbox: SandboxRef, question: QuestionId, decision: &Permission)
         -> Result<(), HostError>;
     fn acknowledge(sandbox: SandboxRef, through: SpoolPosition) -> Result<(), HostError>;
-    fn persist(persist: Persist<'_>, still: StandStill) -> Result<Option<Captured>, HostError>;
+    fn persist(persist: Persist<'_>, still: StandStill) -> Result<Persisted, HostError>;
     fn put_back(session: SessionId, tenant: &TenantId, snapshot: SnapshotId)
         -> Result<PutBackOutcome, HostError>;
     fn compare(

@@ -16,7 +16,6 @@ use ash_core::number::SpoolPosition;
 use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::NumberedReport;
-use ash_core::snapshot::Captured;
 use ash_protocol::{ExecEnd, ExecRequest, ExecResult};
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -24,8 +23,8 @@ use tokio::sync::mpsc;
 use super::world::{World, incarnations};
 use super::{Dice, Gate};
 use crate::host::{
-    Away, HostError, NotReady, Past, Persist, PutAway, Ready, Reporter, SandboxHost, SandboxRef,
-    StandStill, Start, Thawed,
+    Away, HostError, NotReady, Past, Persist, Persisted, PutAway, Ready, Reporter, SandboxHost,
+    SandboxRef, StandStill, Start, Thawed,
 };
 use crate::leave::Leave;
 
@@ -292,7 +291,7 @@ impl SandboxHost for FakeHost {
         &self,
         persist: Persist<'_>,
         still: StandStill,
-    ) -> Result<Option<Captured>, HostError> {
+    ) -> Result<Persisted, HostError> {
         let captured = self.call("persist", || self.0.capture(persist)).await;
         still.is_over();
         captured

@@ -19,7 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::host::HostFaults;
 use super::{Dice, Gate};
-use crate::host::{Persist, Reporter, SandboxRef};
+use crate::host::{Persist, Persisted, Reporter, SandboxRef};
 use crate::signal::Signal;
 
 pub(super) struct World {
@@ -123,14 +123,16 @@ impl World {
     }
 
     /// What is captured is a number.
-    pub(super) fn capture(&self, persist: Persist<'_>) -> Option<Captured> {
+    pub(super) fn capture(&self, persist: Persist<'_>) -> Persisted {
         let mut state = self.state();
         state.captures += 1;
         let mut random = [0; 10];
         random[..8].copy_from_slice(&state.captures.to_be_bytes());
         let id = SnapshotId::from_parts(Timestamp::from_millis(1), random);
-        let is_there = state.workspaces.contains_key(&persist.sandbox.session);
-        is_there.then_some(Captured {
+        if !state.workspaces.contains_key(&persist.sandbox.session) {
+            return Persisted::Gone;
+        }
+        Persisted::Captured(Captured {
             id,
             files: 1,
             bytes: 1,

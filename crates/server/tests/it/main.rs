@@ -30,6 +30,7 @@ mod keeping;
 mod kills;
 mod machine;
 mod manners;
+mod mending;
 #[path = "../../../snapshot/tests/it/moto.rs"]
 mod moto;
 mod persisting;

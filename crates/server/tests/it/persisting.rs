@@ -140,20 +140,93 @@ async fn what_cannot_be_captured_is_told_and_tried_again_and_costs_no_turn() {
     let place = world.dir.join("data/snapshots");
     std::fs::write(&place, "in the way").unwrap();
     world.say(session, WRITE).await;
-    let failed = loop {
-        let stored = world.engine.store().session(&tenant(), session).await.unwrap();
-        if let Some(failed) = stored.session.persistence().failed() {
-            break failed.clone();
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    };
-    assert!(failed.message.contains("snapshots"), "{failed:?}");
+    let why = failure(&world, session).await;
+    assert!(why.contains("snapshots"), "{why}");
     std::fs::remove_file(&place).unwrap();
     let last = world.captured(session).await;
     assert_eq!(last.captured.files, 1);
     let log = world.engine.store().events_after(session, Seq::ZERO, 100).await.unwrap();
     assert!(!log.iter().any(|logged| matches!(logged.entry, Entry::RunError { .. })));
     world.end().await;
+}
+
+/// Waits until a capture has failed, and says why.
+async fn failure(world: &World, session: SessionId) -> String {
+    loop {
+        let stored = world.engine.store().session(&tenant(), session).await.unwrap();
+        if let Some(failed) = stored.session.persistence().failed() {
+            return failed.message.clone();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn files_that_go_while_it_works_are_missed_and_what_was_captured_before_comes_back() {
+    let world = World::start().await;
+    let session = world.session().await;
+    world.say(session, WRITE).await;
+    let good = world.captured(session).await;
+    remove(&world.host.workspace(session));
+    world.say(session, "And I like tea.").await;
+    let why = failure(&world, session).await;
+    assert!(why.contains("not there"), "{why}");
+    let all = world.engine.snapshots(&tenant(), session, 10).await.unwrap();
+    assert_eq!(all.len(), 1, "nothing is bound to the turn: {all:?}");
+    world.engine.stop(&tenant(), session).await.unwrap();
+    let receipt = resume(&world, session).await;
+    assert_eq!(receipt.workspace, Workspace::Restored);
+    let from = receipt.snapshot.unwrap();
+    assert!(from.id == good.captured.id && from.outdated, "{from:?}");
+    let place = world.host.workspace(session).join("a.txt");
+    assert_eq!(std::fs::read_to_string(place).unwrap(), "one");
+    remembers(&world, session).await;
+    // What came back is captured, and nothing is wrong any more.
+    world.captured_after(session, good.seq).await;
+    let stored = world.engine.store().session(&tenant(), session).await.unwrap();
+    assert_eq!(stored.session.persistence().failed(), None);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_rebase_that_was_interrupted_goes_on_after_a_resume_without_the_workspace() {
+    if std::process::Command::new("git").arg("--version").output().is_err() {
+        eprintln!("not tried: there is no git");
+        return;
+    }
+    let git = "export GIT_CONFIG_GLOBAL=/dev/null GIT_EDITOR=true; \
+        g='git -c user.name=a -c user.email=a@example.com'";
+    for pauses in [true, false] {
+        let world = World::start().await;
+        let session = world.session().await;
+        let begin = format!(
+            "/bash {git}; $g init -q -b main; printf base >f; $g add f; $g commit -qm base; \
+             $g checkout -q -b topic; printf topic >f; $g commit -qam topic; \
+             $g checkout -q main; printf main >f; $g commit -qam main; \
+             $g checkout -q topic; $g rebase main; printf both >f; $g add f"
+        );
+        world.say(session, &begin).await;
+        let turn = world.captured(session).await;
+        if pauses {
+            world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+            world.engine.evict(session, PauseReason::Evicted).await.unwrap();
+        } else {
+            world.engine.stop(&tenant(), session).await.unwrap();
+        }
+        world.until_it(session, |it| it.is_at_rest() && it.stored_by().is_some()).await;
+        remove(&world.host.workspace(session));
+        let receipt = resume(&world, session).await;
+        assert_eq!(receipt.workspace, Workspace::Restored);
+        assert!(receipt.snapshot.unwrap().seq >= turn.seq);
+        let on = format!("/bash {git}; $g rebase --continue && $g log --format=%s && $g status");
+        world.say(session, &on).await;
+        let place = world.host.workspace(session);
+        assert_eq!(std::fs::read_to_string(place.join("f")).unwrap(), "both");
+        assert!(!place.join(".git/rebase-merge").exists(), "the rebase is over");
+        let head = std::fs::read_to_string(place.join(".git/HEAD")).unwrap();
+        assert_eq!(head.trim(), "ref: refs/heads/topic");
+        world.end().await;
+    }
 }
 
 #[tokio::test]

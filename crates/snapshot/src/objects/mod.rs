@@ -26,7 +26,7 @@ pub use memory::MemoryObjects;
 pub use place::{GoogleCredentials, Options, Secret, directory, is_remote, open};
 pub use probe::{Unfit, probe};
 #[cfg(feature = "remote")]
-pub use remote::{Limits, RemoteObjects};
+pub use remote::{Limits, RemoteObjects, Signs};
 
 /// Whether it is worth trying again what failed with this error: only servers are busy.
 #[cfg(not(feature = "remote"))]

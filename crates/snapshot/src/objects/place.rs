@@ -12,7 +12,7 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig, StaticCredentialPr
 use reqwest::Url;
 
 use super::answer::Watching;
-use super::{Limits, LocalObjects, MemoryObjects, Objects, RemoteObjects, check_name};
+use super::{Limits, LocalObjects, MemoryObjects, Objects, RemoteObjects, Signs, check_name};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -67,6 +67,8 @@ pub struct Options {
     pub allow_http: bool,
     /// How patient to be.
     pub limits: Limits,
+    /// Where what comes from it is counted.
+    pub signs: Signs,
 }
 
 /// Whether a url names a store on a server.
@@ -188,6 +190,7 @@ fn s3(url: &str, place: &str, options: &Options) -> io::Result<RemoteObjects> {
     let store = builder.build().map_err(|error| wrong(format!("{url}: {error}")))?;
     let mut objects = RemoteObjects::over(Arc::new(store), prefix, url, options.limits)?;
     objects.note(note);
+    objects.count(options.signs.clone());
     Ok(objects)
 }
 
@@ -238,6 +241,7 @@ fn google(url: &str, place: &str, options: &Options) -> io::Result<RemoteObjects
     let store = store.map_err(|_| wrong(format!("{url}: the credentials are not understood")))?;
     let mut objects = RemoteObjects::over(Arc::new(store), prefix, url, options.limits)?;
     objects.note(note);
+    objects.count(options.signs.clone());
     Ok(objects)
 }
 

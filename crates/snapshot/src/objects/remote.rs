@@ -10,6 +10,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -65,6 +66,22 @@ impl Limits {
     }
 }
 
+/// Counts what comes from a server: each answer, and each part of one. Cheap to clone; all clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Signs(Arc<AtomicU64>);
+
+impl Signs {
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// There is one more.
+    pub fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Objects on a server.
 pub struct RemoteObjects {
     store: Arc<dyn ObjectStore>,
@@ -75,6 +92,7 @@ pub struct RemoteObjects {
     limits: Limits,
     /// What else is to be said when it fails.
     note: &'static str,
+    signs: Signs,
     /// There until it is dropped.
     runtime: Option<Runtime>,
 }
@@ -95,12 +113,17 @@ impl RemoteObjects {
             .build()?;
         let url = url.trim_end_matches('/').to_owned();
         let (prefix, runtime) = (Path::from(prefix), Some(runtime));
-        Ok(Self { store, prefix, url, limits, note: "", runtime })
+        Ok(Self { store, prefix, url, limits, note: "", signs: Signs::default(), runtime })
     }
 
     /// Says more when it fails.
     pub(super) fn note(&mut self, note: &'static str) {
         self.note = note;
+    }
+
+    /// Has what comes counted.
+    pub(super) fn count(&mut self, signs: Signs) {
+        self.signs = signs;
     }
 
     fn path(&self, name: &str) -> io::Result<Path> {
@@ -183,12 +206,13 @@ impl RemoteObjects {
         let patience = self.limits.patience(most.min(MAX_OBJECT));
         self.tried(name, patience, || async {
             let answer = self.store.get_opts(&path, what.clone()).await?;
+            self.signs.add();
             let size = answer.meta.size;
             let length = answer.range.end - answer.range.start;
             if length > most {
                 return Err(Failure::TooLong(too_long(name, most)));
             }
-            Ok((gathered(answer, length).await?, size))
+            Ok((gathered(answer, length, &self.signs).await?, size))
         })
         .await
     }
@@ -217,11 +241,12 @@ impl fmt::Debug for RemoteObjects {
 }
 
 /// The bytes of an answer, all of them.
-async fn gathered(answer: GetResult, length: u64) -> Result<Vec<u8>, Failure> {
+async fn gathered(answer: GetResult, length: u64, signs: &Signs) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::with_capacity(usize::try_from(length.min(MAX_OBJECT)).unwrap_or(0));
     let mut parts = answer.into_stream();
     while let Some(part) = parts.next().await {
         bytes.extend_from_slice(&part?);
+        signs.add();
         if bytes.len() as u64 > length {
             break;
         }
@@ -300,6 +325,7 @@ impl Objects for RemoteObjects {
                 };
                 let Some(next) = next else { return Ok(found) };
                 let next = next?;
+                self.signs.add();
                 let name = next.location.as_ref().strip_prefix(&above);
                 let Some(name) = name.filter(|name| name.starts_with(prefix)) else { continue };
                 found.push(Listed {

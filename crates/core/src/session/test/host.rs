@@ -102,8 +102,12 @@ impl World {
                 self.hear_decision(incarnation, question, decided);
             }
             Effect::Persist { number, .. } => {
-                // Some are never heard of again, and some fail.
+                // Some are never heard of again, some fail, and some find nothing.
                 match number % 5 {
+                    _ if number % 13 == 11 => {
+                        self.transit
+                            .push(Fact::Persisted { number, outcome: PersistOutcome::Gone });
+                    }
                     3 => {}
                     4 => self.transit.push(Fact::Persisted { number, outcome: failed_capture() }),
                     _ => self.transit.push(Fact::Persisted { number, outcome: captured(number) }),

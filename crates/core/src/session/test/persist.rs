@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::{AgentEnding, Effect, Fact, IfRunning, Request, Sandbox, State};
+use super::super::{AgentEnding, Effect, Fact, FilesPlace, IfRunning, Request, Sandbox, State};
 use super::PROMPT;
 use super::host::{captured, failed_capture};
 use super::world::{Ask, World, steps};
 use crate::failure::Death;
 use crate::number::Turn;
 use crate::policy::Context;
-use crate::resume::IfLost;
+use crate::resume::{Found, IfLost, Workspace};
 use crate::run::Completion;
+use crate::snapshot::PersistOutcome;
 
 const DONE: AgentEnding = AgentEnding::Completed(Completion::EndTurn);
 
@@ -167,6 +168,100 @@ fn a_failure_is_remembered_and_tried_again_later_and_later() {
     assert!(waits.is_sorted() && waits[0] < waits[6], "{waits:?}");
     world.observe(Fact::Persisted { number: 8, outcome: captured(8) });
     assert_eq!(world.session.persistence().failed(), None);
+}
+
+#[test]
+fn files_that_are_gone_are_a_failure_and_no_turn_is_bound_to_them() {
+    let mut world = World::settled();
+    world.policy.idle_timeout = Duration::from_secs(24 * 60 * 60);
+    for _ in 0..2 {
+        world.ask(PROMPT).unwrap();
+        world.settle();
+        world.finish(DONE);
+        if world.turn_of_last().is_none() {
+            world.settle();
+        }
+    }
+    let is_captured = world.turn_of_last() == Some(Turn::new(1));
+    assert!(is_captured && world.session.persistence().is_under_way());
+    let mut tries = 0;
+    while world.session.persistence().is_under_way() {
+        tries += 1;
+        let number = tries + 1;
+        world.observe(Fact::Persisted { number, outcome: PersistOutcome::Gone });
+        let failed = world.session.persistence().failed().unwrap();
+        assert_eq!(u64::from(failed.attempts), tries);
+        assert!(world.session.stored_by().is_none(), "nothing may be removed");
+        if let Some(due) = world.session.capture_deadline(&world.policy) {
+            world.now = due;
+            world.observe(Fact::TimePassed);
+        }
+    }
+    assert_eq!((tries, world.turn_of_last()), (10, Some(Turn::new(1))));
+    assert!(world.session.persistence().failed().is_some(), "it is still shown");
+
+    // A start brings back what there is, and says that it is of an earlier turn.
+    world.ask(Ask::Stop).unwrap();
+    let (incarnation, death) = (world.session.incarnation(), Death::Stopped);
+    let number = captures(&world.effects_of(Fact::SandboxGone { incarnation, death }))[0];
+    world.observe(Fact::Persisted { number, outcome: PersistOutcome::Gone });
+    assert!(world.session.is_at_rest());
+    let last = world.session.persistence().last().cloned();
+    world.request(Request::Resume(IfLost::default())).unwrap();
+    let is_told = |effect: &Effect| matches!(effect, Effect::StartSandbox { snapshot, is_behind: true, .. } if *snapshot == last);
+    assert!(world.session.recover().iter().any(is_told), "{:?}", world.session.recover());
+    let found = Found { workspace: Workspace::Restored, ..Found::NOTHING };
+    let incarnation = world.session.incarnation();
+    let effects = world.effects_of(Fact::SandboxStarted { incarnation, found });
+    let number = captures(&effects)[0];
+    world.observe(Fact::Persisted { number, outcome: captured(number) });
+    assert_eq!(world.session.persistence().failed(), None);
+}
+
+#[test]
+fn a_last_snapshot_that_is_lost_is_followed_by_another_one() {
+    let mut world = World::settled();
+    world.ask(Ask::Stop).unwrap();
+    world.settle();
+    let lost = world.session.stored_by().unwrap();
+    world.request(Request::PutAway).unwrap();
+    assert!(matches!(world.session.keeping().files(), FilesPlace::Leaving { .. }));
+    world.request(Request::CaptureAgain { lost }).unwrap();
+    assert_eq!(world.session.keeping().files(), FilesPlace::InPlace, "they stay");
+    assert_eq!(world.session.stored_by(), None);
+    let again = |effect: &Effect| matches!(effect, Effect::Persist { unless_like: None, .. });
+    assert!(world.session.recover().iter().any(again), "{:?}", world.session.recover());
+    let before = world.session.clone();
+    world.request(Request::CaptureAgain { lost }).unwrap();
+    assert_eq!(world.session, before, "it is asked for once");
+    world.settle();
+    let next = world.session.stored_by().unwrap();
+    assert_ne!(next, lost);
+    world.request(Request::CaptureAgain { lost }).unwrap();
+    assert_eq!(world.session.stored_by(), Some(next), "that is not the last one any more");
+}
+
+#[test]
+fn files_that_nobody_expects_in_place_are_not_missed() {
+    // Its sandbox never came up.
+    let mut world = World::new();
+    let incarnation = world.session.incarnation();
+    let death = Death::Killed(9);
+    let number = captures(&world.effects_of(Fact::SandboxGone { incarnation, death }))[0];
+    world.observe(Fact::Persisted { number, outcome: PersistOutcome::Gone });
+    assert!(world.session.persistence().failed().is_none() && world.session.is_at_rest());
+    // Only the snapshot has them.
+    let mut world = World::settled();
+    world.ask(Ask::Stop).unwrap();
+    world.settle();
+    world.ask(Ask::PutAway).unwrap();
+    world.settle();
+    assert_eq!(world.session.keeping().files(), FilesPlace::Away);
+    world.ask(Ask::Touch).unwrap();
+    world.now = world.session.capture_deadline(&world.policy).unwrap();
+    let number = captures(&world.effects_of(Fact::TimePassed))[0];
+    world.observe(Fact::Persisted { number, outcome: PersistOutcome::Gone });
+    assert!(world.session.persistence().failed().is_none() && world.session.is_at_rest());
 }
 
 #[test]

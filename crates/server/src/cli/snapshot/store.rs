@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context as _;
 use ash_snapshot::objects::{
-    self, CachedObjects, GoogleCredentials, Limits, Objects, Options, Secret,
+    self, CachedObjects, GoogleCredentials, Limits, Objects, Options, Secret, Signs,
 };
 use ash_snapshot::{Id, Repository, Snapshot, Tree};
 
@@ -85,6 +85,7 @@ impl Where {
                 .map_or(GoogleCredentials::Machine, |path| GoogleCredentials::File(path.into())),
             allow_http: self.allow_http,
             limits: Limits::default(),
+            signs: Signs::default(),
         }
     }
 

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::client::Client;
 use super::cloud::{WRITE, import, in_cloud, look, post, remembers, say, until};
@@ -12,6 +14,9 @@ use super::served::session;
 use super::spawned::Spawned;
 use crate::moto::{BUCKET, Keys, Moto};
 use crate::processes::kill;
+
+/// Less than the requests take that are made to a bucket which hangs.
+const PATIENCE: Duration = Duration::from_secs(35);
 
 /// A directory that is a bucket, and can be taken away.
 struct Disk(tempfile::TempDir);
@@ -206,6 +211,39 @@ async fn a_bucket_that_is_down_from_the_start_is_told_and_not_waited_for() {
         look(&spawned.client, &id).await["cloudError"].is_null()
     })
     .await;
+    spawned.end().await;
+}
+
+#[tokio::test]
+async fn nobody_waits_long_for_a_bucket_that_hangs_and_the_session_stays_what_it_is() {
+    let moto = Moto::start(Keys::AllGood);
+    let gate = Gate::before(&moto.endpoint);
+    let url = format!("s3://{BUCKET}/fleet");
+    let settings = [
+        ("ASH_SNAPSHOT_URL", url.as_str()),
+        ("ASH_S3_ENDPOINT", gate.endpoint.as_str()),
+        ("ASH_CLOUD_WAIT_MS", "20000"),
+        ("AWS_ACCESS_KEY_ID", "a"),
+        ("AWS_SECRET_ACCESS_KEY", "b"),
+    ];
+    let spawned = Spawned::with(&settings).await;
+    let id = stopped(&spawned).await;
+    lose(&spawned, &id);
+    let before = look(&spawned.client, &id).await;
+    gate.hold_reads();
+    // One request to it may take 45 seconds: the second is made while the first is still on its way.
+    for _ in 0..2 {
+        let refused = timeout(PATIENCE, resume(&spawned.client, &id)).await;
+        let refused = refused.expect("it is waited for no longer than it says something");
+        assert_eq!(refused.refused(503), "cloud_unavailable");
+        assert_eq!(look(&spawned.client, &id).await["status"], before["status"]);
+    }
+    // Whoever can do without it need not wait for it.
+    let path = format!("/api/sessions/{id}/resume");
+    let anew = json!({ "allowFresh": true });
+    let fresh = timeout(PATIENCE, spawned.client.post(&path, &anew)).await.unwrap().ok();
+    assert_eq!(fresh["resume"]["workspace"], "fresh");
+    gate.open();
     spawned.end().await;
 }
 

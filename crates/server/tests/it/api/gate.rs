@@ -69,6 +69,11 @@ impl Gate {
         self.hold(b"DELETE ", deletes);
     }
 
+    /// Lets no more reads through.
+    pub(crate) fn hold_reads(&self) {
+        self.hold(b"GET ", 0);
+    }
+
     fn hold(&self, kind: &'static [u8], after: u32) {
         let mut state = self.shared.state.lock().unwrap();
         (state.left, state.is_held) = (Some((kind, after)), false);
