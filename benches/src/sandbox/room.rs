@@ -123,6 +123,7 @@ impl Room {
             limits: &self.limits,
             environment: &ENVIRONMENT,
             cgroup,
+            shared: &[],
             args: &[],
             hidden: &[],
             claude: None,
@@ -180,6 +181,7 @@ impl Started {
             permission_timeout_ms: None,
             session: None,
             claude: None,
+            legacy: None,
             proxied: false,
             orphan_ttl_ms: 10_000,
         };

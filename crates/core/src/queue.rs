@@ -90,6 +90,7 @@ pub const fn may_be_cured(code: FailureCode) -> bool {
         | FailureCode::TurnTimeout
         | FailureCode::Internal => true,
         FailureCode::RuntimeMissing
+        | FailureCode::ConversationRefused
         | FailureCode::SnapshotDamaged
         | FailureCode::NoSavedState
         | FailureCode::SessionExpired => false,

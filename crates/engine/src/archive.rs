@@ -34,7 +34,7 @@ use ash_snapshot::{
 
 use crate::cloud::{CloudError, Remote};
 
-pub(crate) use bring_back::{BroughtBack, Looked};
+pub(crate) use bring_back::{BroughtBack, Looked, Lost};
 
 /// The names of the two trees of a session.
 const WORKSPACE: &str = "workspace";

@@ -89,6 +89,7 @@ impl From<StoreError> for Undone {
         let (code, message) = match &error {
             StoreError::NotFound(what) => ("not_found", format!("No such {what}")),
             StoreError::Exists(_)
+            | StoreError::InUse(_)
             | StoreError::Fenced { .. }
             | StoreError::Superseded(_)
             | StoreError::Conflict { .. }

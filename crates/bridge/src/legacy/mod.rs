@@ -389,7 +389,7 @@ impl Legacy {
             Ending::Budget => "budget",
             Ending::Quota => "quota",
             Ending::Interrupted => "interrupted",
-            Ending::Failed { .. } => "failed",
+            Ending::Failed { .. } | Ending::Refused { .. } => "failed",
         };
         match self.record.end(run, how) {
             Ok(()) => (ending, usage),

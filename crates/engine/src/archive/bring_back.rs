@@ -17,13 +17,16 @@ use ash_store::{Place, StoredSnapshot};
 
 use super::{Archive, ArchiveError, HOME, MAX_ENTRIES, Places, WORKSPACE, threads};
 
+/// Snapshots that are not where they were said to be.
+pub(crate) type Lost = Vec<(SnapshotId, Place)>;
+
 /// What can be said of snapshots that were looked for.
 #[derive(Debug)]
 pub(crate) struct Looked<T> {
     /// The one that will do, and what came of it.
     pub(crate) found: Option<(Snapshot, T)>,
     /// Those that are not whole, and where.
-    pub(crate) lost: Vec<(SnapshotId, Place)>,
+    pub(crate) lost: Lost,
     /// Whether one of those is said to be in the cloud.
     pub(crate) is_in_cloud: bool,
 }

@@ -4,17 +4,16 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::id::{SessionId, TenantId};
 use ash_core::resume::IfLost;
 use ash_core::snapshot::Snapshot;
-use ash_store::Place;
 
 use super::came::{self, How};
 use super::files::Files;
 use super::inner::Inner;
 use super::word::{failed, not_prepared};
 use super::workspace::Saved;
-use crate::archive::{ArchiveError, BroughtBack, Looked};
+use crate::archive::{ArchiveError, BroughtBack, Looked, Lost};
 use crate::host::{NotReady, Past, Ready, SandboxRef};
 
 const LOOK: &str = "look for files";
@@ -66,7 +65,7 @@ impl Saved<'_> {
         &self,
         files: &Files,
         sandbox: SandboxRef,
-    ) -> Result<(Option<Snapshot>, Vec<(SnapshotId, Place)>), ArchiveError> {
+    ) -> Result<(Option<Snapshot>, Lost), ArchiveError> {
         let session = sandbox.session;
         // They were in place when that was looked at.
         if self.kept.is_empty() {

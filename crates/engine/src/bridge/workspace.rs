@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use ash_core::id::{SessionId, SnapshotId, TenantId};
+use ash_core::id::{SessionId, TenantId};
 use ash_core::resume::{Found, IfLost, Source, Transcript, Workspace};
 use ash_core::snapshot::{Captured, Snapshot};
-use ash_store::{Place, StoredSnapshot};
+use ash_store::StoredSnapshot;
 use rustix::fs::syncfs;
 
 use super::came::{self, How};
@@ -20,7 +20,7 @@ use super::mend::{self, Mended};
 use super::quota::DiskLimits;
 use super::rebuild;
 use super::users::{Users, give};
-use crate::archive::Archive;
+use crate::archive::{Archive, Lost};
 use crate::host::SandboxRef;
 
 /// How many files are counted at most: an agent must not be able to make its own start take for
@@ -40,7 +40,7 @@ pub(super) struct Prepared {
     /// Whose it is.
     pub(super) user: Option<u32>,
     /// Snapshots that were looked for and are not whole, and where.
-    pub(super) lost: Vec<(SnapshotId, Place)>,
+    pub(super) lost: Lost,
 }
 
 /// Sees to it that a sandbox has a workspace, and says what was found and whose it is. Nothing of the session may

@@ -105,9 +105,7 @@ impl Emulator {
         if width > 0 {
             grapheme.clone_into(&mut row[self.column]);
             // The second column of a wide one shows nothing of its own.
-            for column in self.column + 1..self.column + width {
-                row[column].clear();
-            }
+            row[self.column + 1..self.column + width].iter_mut().for_each(String::clear);
         }
         self.column += width;
     }

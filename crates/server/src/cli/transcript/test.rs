@@ -270,7 +270,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         columns in 8_usize..60,
     ) {
-        let whole = played(&streamed(&[text.clone()]), columns, 200, Detail::Folded);
+        let whole = played(&streamed(std::slice::from_ref(&text)), columns, 200, Detail::Folded);
         for line in &whole {
             prop_assert!(super::text::width(line) < columns, "{line:?}");
         }

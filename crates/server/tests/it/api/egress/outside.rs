@@ -120,7 +120,7 @@ impl Secret {
                 answering.spawn(async move {
                     // Who does not trust it hangs up.
                     if let Ok(stream) = acceptor.accept(stream).await {
-                        answer_all(stream, connection, body, &hears).await;
+                        Box::pin(answer_all(stream, connection, body, &hears)).await;
                     }
                 });
             }
