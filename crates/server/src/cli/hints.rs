@@ -114,6 +114,12 @@ fn of_code(code: &str) -> Option<&'static str> {
             "use the address that the server listens on; ALLOWED_ORIGINS allows others"
         }
         "internal" => "the server's log says more, under the same request id",
+        "conversation_refused" => {
+            "say it in another way; if every message is refused, ash session rewind goes back"
+        }
+        "version_active" => "activate another version first",
+        "not_pending" => "ash queue show tells what became of it",
+        "no_internal_secret" => "ASH_INTERNAL_SECRET opens these routes",
         "no_such_route" | "method_not_allowed" => {
             "the server may be older than this program: ash health tells its version"
         }
@@ -132,11 +138,12 @@ mod test {
     use crate::api::Problem;
 
     /// Nothing a person at a command line can do about them, or they never see them.
-    const WITHOUT: [&str; 8] = [
+    const WITHOUT: [&str; 9] = [
         "head_too_large",
         "idempotency_mismatch",
         "invalid_request",
         "not_found",
+        "not_offered",
         "route_not_open",
         "session_ended",
         "session_expired",

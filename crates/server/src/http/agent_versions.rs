@@ -187,7 +187,7 @@ fn label_of(
     get, path = "/api/agents/{name}/versions/{version}", tag = "agents", operation_id = "getAgentVersion",
     params(
         ("name" = String, Path, description = "The agent", min_length = 1, max_length = 255, pattern = "^[a-zA-Z0-9_-]+$"),
-        ("version" = String, Path, description = "The version: its number, or its id", min_length = 1, max_length = 36),
+        ("version" = String, Path, description = "The version: its number, or its id", min_length = 1, max_length = 36, pattern = "^([1-9][0-9]{0,8}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$"),
     ),
     responses((status = 200, description = "The version", body = AgentVersionBody), Always, Invalid, Missing),
 )]
@@ -207,7 +207,7 @@ pub(super) async fn get(
     patch, path = "/api/agents/{name}/versions/{version}", tag = "agents", operation_id = "updateAgentVersion",
     params(
         ("name" = String, Path, description = "The agent", min_length = 1, max_length = 255, pattern = "^[a-zA-Z0-9_-]+$"),
-        ("version" = String, Path, description = "The version: its number, or its id", min_length = 1, max_length = 36),
+        ("version" = String, Path, description = "The version: its number, or its id", min_length = 1, max_length = 36, pattern = "^([1-9][0-9]{0,8}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$"),
     ),
     request_body = UpdateAgentVersion,
     responses((status = 200, description = "The version", body = AgentVersionBody), Always, Invalid, Missing, TooLarge),
@@ -245,7 +245,7 @@ pub(super) async fn update(
     delete, path = "/api/agents/{name}/versions/{version}", tag = "agents", operation_id = "deleteAgentVersion",
     params(
         ("name" = String, Path, description = "The agent", min_length = 1, max_length = 255, pattern = "^[a-zA-Z0-9_-]+$"),
-        ("version" = String, Path, description = "The version: its number, or its id", min_length = 1, max_length = 36),
+        ("version" = String, Path, description = "The version: its number, or its id", min_length = 1, max_length = 36, pattern = "^([1-9][0-9]{0,8}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$"),
     ),
     responses((status = 200, description = "It is gone", body = VersionDeleted), Always, Invalid, Missing, Conflict),
 )]
@@ -264,7 +264,7 @@ pub(super) async fn delete(
     post, path = "/api/agents/{name}/versions/{version}/activate", tag = "agents", operation_id = "activateAgentVersion",
     params(
         ("name" = String, Path, description = "The agent", min_length = 1, max_length = 255, pattern = "^[a-zA-Z0-9_-]+$"),
-        ("version" = String, Path, description = "The version: its number, or its id", min_length = 1, max_length = 36),
+        ("version" = String, Path, description = "The version: its number, or its id", min_length = 1, max_length = 36, pattern = "^([1-9][0-9]{0,8}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$"),
     ),
     responses((status = 200, description = "It is active", body = VersionActivated), Always, Invalid, Missing),
 )]

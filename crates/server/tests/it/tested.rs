@@ -36,6 +36,8 @@ impl Tested {
             ("ASH_PORT".to_owned(), "0".to_owned()),
             ("ASH_DATA_DIR".to_owned(), text(&dir.path().join("data"))),
             ("ASH_API_KEY".to_owned(), KEY.to_owned()),
+            // The same, so that one header opens everything.
+            ("ASH_INTERNAL_SECRET".to_owned(), KEY.to_owned()),
             ("ANTHROPIC_BASE_URL".to_owned(), model.url()),
             ("ANTHROPIC_API_KEY".to_owned(), "scripted".to_owned()),
         ]);

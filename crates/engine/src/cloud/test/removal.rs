@@ -205,7 +205,13 @@ impl Bucket {
     fn sweep(&self, age: i64) -> Result<Collected, CloudError> {
         let now = Timestamp::from_millis(now());
         let before = Timestamp::from_millis(now.as_millis() - age);
-        self.shelf.sweep(&Sweep { tenant: &tenant(), now, before, go_on: &|| true, mend: &|_, _| () })
+        self.shelf.sweep(&Sweep {
+            tenant: &tenant(),
+            now,
+            before,
+            go_on: &|| true,
+            mend: &|_, _| (),
+        })
     }
 
     fn names(&self, below: &str) -> Vec<String> {

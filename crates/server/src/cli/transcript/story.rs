@@ -365,7 +365,7 @@ impl Story {
             (true, _) => "(the answer was cut, and begins again)".to_owned(),
             (false, 1) => "(the answer was cut: the line above does not count; again:)".to_owned(),
             (false, seen) => {
-                format!("(the answer was cut: the last {seen} lines do not count; again:)")
+                format!("(cut: the last {seen} lines do not count)")
             }
         };
         let rows = vec![Row::of(&line, Look::DIM).cut(now.width)];

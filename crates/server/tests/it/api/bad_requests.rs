@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::served::{Served, agent, let_go};
+use super::served::{Served, agent};
 
 /// A route that takes a body, and a body that it takes.
 struct Taker {
@@ -479,23 +479,5 @@ async fn a_session_that_rests_or_is_over_takes_no_message() {
     assert_eq!(answer.refused(410), "session_ended");
     client.delete(&of("")).await.ok();
     assert_eq!(client.ask("POST", &of("/interrupt"), &[], None).await.status / 100, 4);
-    served.end().await;
-}
-
-#[tokio::test]
-async fn a_busy_session_refuses_who_does_not_want_to_wait() {
-    let served = Served::start().await;
-    let client = &served.client;
-    let (session, watched) = served.busy().await;
-    let path = format!("/api/sessions/{session}/messages");
-    let answer = client.post(&path, &json!({ "content": "now", "ifBusy": "reject" })).await;
-    assert_eq!(answer.refused(409), "run_in_progress");
-    let pause = json!({ "ifRunning": "reject" });
-    let answer = client.post(&format!("/api/sessions/{session}/pause"), &pause).await;
-    assert_eq!(answer.refused(409), "run_in_progress");
-    let_go(client, &session).await;
-    watched.all().await;
-    let runs = client.get(&format!("/api/sessions/{session}/runs")).await.ok();
-    assert_eq!(runs["runs"].as_array().unwrap().len(), 1);
     served.end().await;
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::served::Served;
+use super::served::{Served, let_go};
 
 async fn send(client: &Client, session: &str, content: Value) -> super::client::Answer {
     let body = json!({ "content": content, "detach": true });
@@ -166,5 +166,23 @@ async fn parameters_that_nobody_knows_change_nothing_and_a_forged_cursor_is_refu
     for (path, list) in [("/api/sessions", "sessions"), ("/api/queue", "items")] {
         assert_eq!(client.get(&format!("{path}?cursor={gone}")).await.ok()[list], json!([]));
     }
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_busy_session_refuses_who_does_not_want_to_wait() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let (session, watched) = served.busy().await;
+    let path = format!("/api/sessions/{session}/messages");
+    let answer = client.post(&path, &json!({ "content": "now", "ifBusy": "reject" })).await;
+    assert_eq!(answer.refused(409), "run_in_progress");
+    let pause = json!({ "ifRunning": "reject" });
+    let answer = client.post(&format!("/api/sessions/{session}/pause"), &pause).await;
+    assert_eq!(answer.refused(409), "run_in_progress");
+    let_go(client, &session).await;
+    watched.all().await;
+    let runs = client.get(&format!("/api/sessions/{session}/runs")).await.ok();
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1);
     served.end().await;
 }

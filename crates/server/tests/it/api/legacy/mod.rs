@@ -32,7 +32,8 @@ impl Program {
         std::fs::create_dir(this.0.path().join("app/node_modules")).unwrap();
         std::fs::write(this.entry(), include_bytes!("bridge.mjs")).unwrap();
         for path in ["app", "app/dist", "app/node_modules", "app/dist/bridge.mjs"] {
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            // Everybody could write there, if it was not shown read-only.
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
             std::fs::set_permissions(this.0.path().join(path), mode).unwrap();
         }
         Some(this)
