@@ -12,21 +12,32 @@ __all__ = [
     "Activity",
     "Agent",
     "AgentBody",
+    "AgentConfig",
     "AgentDeleted",
     "AgentFile",
     "AgentFileContent",
+    "AgentFileDeleted",
     "AgentFileInfo",
     "AgentFiles",
+    "AgentFilesWritten",
     "AgentVersion",
     "AgentVersionBody",
     "AgentVersions",
     "Agents",
+    "Analytics",
+    "AnalyticsAgents",
+    "AnalyticsEvals",
+    "AnalyticsSessions",
     "ApiKey",
     "ApiKeyMade",
     "ApiKeys",
+    "Attachment",
+    "AttachmentBody",
+    "Attachments",
     "Behavior",
     "Block",
     "ChangeCounts",
+    "CloneFrom",
     "CloudFailure",
     "CloudSession",
     "CloudSessions",
@@ -60,14 +71,19 @@ __all__ = [
     "Frame",
     "Health",
     "IfBusy",
+    "InterruptSession",
     "Log",
     "Logs",
     "McpServer",
     "Message",
     "Messages",
+    "NewAgentVersion",
     "NewApiKey",
+    "NewAttachment",
     "NewCredential",
     "NewFile",
+    "NewQueueItem",
+    "NewTenantKey",
     "Omitted",
     "OutputFormat",
     "PauseSession",
@@ -77,6 +93,12 @@ __all__ = [
     "Permissions",
     "Pool",
     "Problem",
+    "QueueCounts",
+    "QueueItem",
+    "QueueItemBody",
+    "QueueItemStatus",
+    "QueueItems",
+    "QueueStats",
     "Ready",
     "ResumeReceipt",
     "ResumeSession",
@@ -86,6 +108,7 @@ __all__ = [
     "Run",
     "RunBody",
     "RunError",
+    "Runners",
     "Runs",
     "RuntimeHealth",
     "SendMessage",
@@ -105,14 +128,18 @@ __all__ = [
     "Stats",
     "Thinking",
     "UpdateAgent",
+    "UpdateAgentVersion",
     "UpdateConfig",
     "UploadWorkspace",
     "Usage",
     "UsageEvent",
     "UsageEvents",
     "UsageStats",
+    "VersionActivated",
+    "VersionDeleted",
     "WhenRunning",
     "WorkspaceUploaded",
+    "WriteAgentFiles",
     "WriteFiles",
 ]
 
@@ -125,6 +152,7 @@ FileSource = Literal["sandbox", "snapshot"]
 IfBusy = Literal["queue", "reject"]
 Omitted = Literal["binary", "too_large"]
 PermissionMode = Literal["bypassPermissions", "permissionsByAgent", "default", "acceptEdits", "plan"]
+QueueItemStatus = Literal["pending", "processing", "completed", "failed", "cancelled"]
 SessionStatus = Literal["starting", "active", "paused", "stopped", "ended", "error"]
 WhenRunning = Literal["freeze", "interrupt", "reject"]
 
@@ -156,6 +184,13 @@ class AgentBody(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgentConfig(Model):
+    """The free settings of an agent."""
+
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentDeleted(Model):
     """An agent that is gone."""
 
@@ -172,11 +207,21 @@ class AgentFileContent(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgentFileDeleted(Model):
+    """A file that is not in an agent any more."""
+
+    path: str
+    deleted: bool
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentFileInfo(Model):
     """A file of an agent."""
 
     path: str
     size: int
+    modified_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,17 +232,33 @@ class AgentFiles(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentVersion(Model):
-    """One version of an agent: what was deployed, for ever."""
+class AgentFilesWritten(Model):
+    """Files that were put into an agent."""
 
+    written: int
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentVersion(Model):
+    """One version of an agent. Sessions keep what they were made with, whatever becomes of it."""
+
+    id: str
+    tenant_id: str
     version_number: int
+    name: str
     agent_name: str
     is_active: bool
+    release_notes: str | None
+    knowledge_files: list[str] | None
+    created_by: str | None
+    agent_version: int
     digest: str
     system_prompt: str
     files: int
     bytes: int
     created_at: datetime
+    updated_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +280,39 @@ class Agents(Model):
     """A tenant's agents, by name."""
 
     agents: list[Agent]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analytics(Model):
+    """A tenant's account in figures."""
+
+    agents: AnalyticsAgents
+    sessions: AnalyticsSessions
+    usage: Stats
+    evals: AnalyticsEvals
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalyticsAgents(Model):
+    """Agents in figures."""
+
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalyticsEvals(Model):
+    """Evaluations in figures."""
+
+    total_runs: int
+    by_status: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalyticsSessions(Model):
+    """Sessions in figures."""
+
+    total: int
+    by_status: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +339,35 @@ class ApiKeys(Model):
     """A tenant's API keys."""
 
     keys: list[ApiKey]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attachment(Model):
+    """A file that is attached to a session."""
+
+    id: str
+    tenant_id: str
+    message_id: str
+    session_id: str
+    filename: str
+    mime_type: str
+    size: int
+    path: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttachmentBody(Model):
+    """A file that is attached to a session."""
+
+    attachment: Attachment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attachments(Model):
+    """The files that are attached to a session, oldest first."""
+
+    attachments: list[Attachment]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,6 +483,7 @@ class Event(Model):
     """One entry of a session's log."""
 
     id: str
+    cursor: str
     session_id: str
     tenant_id: str
     type: str
@@ -505,6 +629,7 @@ class Message(Model):
     """One message of a conversation."""
 
     id: str
+    cursor: str
     session_id: str
     tenant_id: str
     role: str
@@ -576,6 +701,62 @@ class Problem(Model):
     code: str
     retryable: bool
     request_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueCounts(Model):
+    """How many items stand how."""
+
+    pending: int
+    processing: int
+    completed: int
+    failed: int
+    cancelled: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueItem(Model):
+    """A prompt in the queue."""
+
+    id: str
+    tenant_id: str
+    agent_name: str
+    prompt: str
+    status: QueueItemStatus
+    priority: int
+    retry_count: int
+    max_retries: int
+    created_at: datetime
+    session_id: str | None = None
+    error: str | None = None
+    error_code: str | None = None
+    run_id: str | None = None
+    result: str | None = None
+    stop_reason: str | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueItemBody(Model):
+    """A prompt in the queue."""
+
+    item: QueueItem
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueItems(Model):
+    """A page of the queue, newest first."""
+
+    items: list[QueueItem]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueStats(Model):
+    """How many items stand how."""
+
+    stats: QueueCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -654,6 +835,15 @@ class RunError(Model):
 
     code: str
     message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runners(Model):
+    """The machines that run sandboxes."""
+
+    runners: list[str]
+    count: int
+    has_local: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -866,6 +1056,22 @@ class UsageStats(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VersionActivated(Model):
+    """A version that new sessions get from now on."""
+
+    activated: bool
+    version_number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionDeleted(Model):
+    """A version that is gone."""
+
+    deleted: bool
+    version_number: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkspaceUploaded(Model):
     """What became of a workspace."""
 
@@ -961,6 +1167,12 @@ class ForkSession(TypedDict):
     turn: NotRequired[int | None]
 
 
+class InterruptSession(TypedDict):
+    """What to interrupt."""
+
+    runId: NotRequired[str | None]
+
+
 class McpServer(TypedDict):
     """An MCP server."""
 
@@ -970,11 +1182,30 @@ class McpServer(TypedDict):
     env: NotRequired[dict[str, str] | None]
 
 
+class NewAgentVersion(TypedDict):
+    """A version of an agent to be added. New sessions get it once it is activated."""
+
+    name: NotRequired[str | None]
+    systemPrompt: NotRequired[str | None]
+    releaseNotes: NotRequired[str | None]
+    knowledgeFiles: NotRequired[list[str] | None]
+    cloneFrom: NotRequired[CloneFrom | None]
+
+
 class NewApiKey(TypedDict):
     """An API key to be made."""
 
     label: NotRequired[str]
     tenantId: NotRequired[str | None]
+
+
+class NewAttachment(TypedDict):
+    """A file to be attached to a session."""
+
+    filename: str
+    mimeType: NotRequired[str | None]
+    content: str
+    messageId: NotRequired[str | None]
 
 
 class NewCredential(TypedDict):
@@ -993,6 +1224,23 @@ class NewFile(TypedDict):
     path: str
     content: str
     executable: NotRequired[bool | None]
+
+
+class NewQueueItem(TypedDict):
+    """A prompt to be worked on when there is room."""
+
+    agentName: str
+    prompt: str
+    sessionId: NotRequired[str | None]
+    priority: NotRequired[int | None]
+    maxRetries: NotRequired[int | None]
+
+
+class NewTenantKey(TypedDict):
+    """A key to be made for a tenant by whoever runs the server."""
+
+    tenantId: str
+    label: NotRequired[str | None]
 
 
 class OutputFormat(TypedDict):
@@ -1070,6 +1318,15 @@ class UpdateAgent(TypedDict):
     config: NotRequired[dict[str, Any] | None]
 
 
+class UpdateAgentVersion(TypedDict):
+    """What to change about a version. What is not named stays."""
+
+    name: NotRequired[str | None]
+    systemPrompt: NotRequired[str | None]
+    releaseNotes: NotRequired[str | None]
+    knowledgeFiles: NotRequired[list[str] | None]
+
+
 class UpdateConfig(TypedDict):
     """Options of a session that can be changed. Those that are not named stay."""
 
@@ -1091,6 +1348,12 @@ class UploadWorkspace(TypedDict):
     bundle: str
 
 
+class WriteAgentFiles(TypedDict):
+    """Files to be put into an agent."""
+
+    files: list[AgentFile]
+
+
 class WriteFiles(TypedDict):
     """Files to be written: each whole or not at all."""
 
@@ -1099,5 +1362,6 @@ class WriteFiles(TypedDict):
 
 
 Block = Union[TextBlock, ImageBlock, DocumentBlock]
+CloneFrom = Union[int, str]
 Content = Union[str, list[Block]]
 Thinking = Union[EnabledThinking, AdaptiveThinking, DisabledThinking]

@@ -49,6 +49,28 @@ export interface paths {
         patch: operations["updateAgent"];
         trace?: never;
     };
+    "/api/agents/{name}/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the free settings of an agent */
+        get: operations["getAgentConfig"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change the free settings of an agent
+         * @description Those that are named are replaced, the others stay. The body is the settings, or an object with nothing but them as
+         *     `config`. `preWarmCount` goes before `prewarm` of `ash.toml`.
+         */
+        patch: operations["updateAgentConfig"];
+        trace?: never;
+    };
     "/api/agents/{name}/files": {
         parameters: {
             query?: never;
@@ -59,7 +81,11 @@ export interface paths {
         /** List the files of an agent */
         get: operations["listAgentFiles"];
         put?: never;
-        post?: never;
+        /**
+         * Put files into an agent
+         * @description All of them or none. It makes the next version, which is active then.
+         */
+        post: operations["writeAgentFiles"];
         delete?: never;
         options?: never;
         head?: never;
@@ -77,7 +103,11 @@ export interface paths {
         get: operations["getAgentFile"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Take a file out of an agent
+         * @description It makes the next version, which is active then. `CLAUDE.md` stays.
+         */
+        delete: operations["deleteAgentFile"];
         options?: never;
         head?: never;
         patch?: never;
@@ -93,7 +123,12 @@ export interface paths {
         /** List the versions of an agent, newest first */
         get: operations["listAgentVersions"];
         put?: never;
-        post?: never;
+        /**
+         * Add a version of an agent
+         * @description It has the files of the version that it is made from, and its instructions unless it brings others. New
+         *     sessions get it once it is activated.
+         */
+        post: operations["createAgentVersion"];
         delete?: never;
         options?: never;
         head?: never;
@@ -109,6 +144,51 @@ export interface paths {
         };
         /** Look at a version of an agent */
         get: operations["getAgentVersion"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a version of an agent
+         * @description Sessions keep what they were made with. The active version stays.
+         */
+        delete: operations["deleteAgentVersion"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a version of an agent
+         * @description Sessions keep what they were made with.
+         */
+        patch: operations["updateAgentVersion"];
+        trace?: never;
+    };
+    "/api/agents/{name}/versions/{version}/activate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give a version of an agent to new sessions */
+        post: operations["activateAgentVersion"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/analytics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * See the account in figures
+         * @description Agents and sessions as they are now; what runs consumed, in the time that is asked for.
+         */
+        get: operations["getAnalytics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -150,6 +230,27 @@ export interface paths {
         post?: never;
         /** Revoke an API key */
         delete: operations["revokeApiKey"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/attachments/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read an attachment */
+        get: operations["readAttachment"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete an attachment
+         * @description The copy in the workspace stays: it is the agent's.
+         */
+        delete: operations["deleteAttachment"];
         options?: never;
         head?: never;
         patch?: never;
@@ -231,6 +332,107 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/internal/api-keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make an API key for a tenant
+         * @description Its secret is shown this once. A tenant that is not there yet is made. The key that opens this route is
+         *     `ASH_INTERNAL_SECRET`.
+         */
+        post: operations["createTenantKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/internal/runners": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the machines that run sandboxes
+         * @description There is this one. The key that opens this route is `ASH_INTERNAL_SECRET`.
+         */
+        get: operations["listRunners"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the items of the queue, newest first */
+        get: operations["listQueueItems"];
+        put?: never;
+        /**
+         * Add a prompt to the queue
+         * @description It is worked on when there is room, by priority, then by age; in the session that it names, or in a new one. If a
+         *     failure cuts it, it is tried again in the same session.
+         */
+        post: operations["enqueue"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queue/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Count the items of the queue */
+        get: operations["getQueueStats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queue/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Look at an item of the queue */
+        get: operations["getQueueItem"];
+        put?: never;
+        post?: never;
+        /**
+         * Withdraw an item of the queue
+         * @description Only while it is `pending`. To end one that is worked on, interrupt its session.
+         */
+        delete: operations["cancelQueueItem"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions": {
         parameters: {
             query?: never;
@@ -290,6 +492,28 @@ export interface paths {
          * @description Ending one that has ended changes nothing.
          */
         delete: operations["endSession"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{id}/attachments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the files that are attached to a session, oldest first */
+        get: operations["listAttachments"];
+        put?: never;
+        /**
+         * Attach a file to a session
+         * @description It is kept beside the session, and the agent finds a copy in `attachments` of its workspace: under another name, if
+         *     there is such a file already. If the workspace is in a snapshot alone, the copy is made when the session is back.
+         */
+        post: operations["attachFile"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -473,8 +697,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Interrupt the run that goes on
-         * @description Answers when it is over.
+         * Interrupt a run
+         * @description The one that goes on, or the one that is named, also if it still waits. Answers when it is over.
          */
         post: operations["interruptSession"];
         delete?: never;
@@ -910,7 +1134,7 @@ export interface components {
             tenantId: string;
             /**
              * Format: int32
-             * @description Its latest version.
+             * @description The version that new sessions get.
              */
             version: number;
             /** @description Where it was deployed from, or where its files are. */
@@ -951,6 +1175,16 @@ export interface components {
             /** @description The agent. */
             agent: components["schemas"]["Agent"];
         };
+        /** @description The free settings of an agent. */
+        AgentConfig: {
+            /**
+             * @description The settings. `preWarmCount` is how many sandboxes wait for its sessions; the rest is for programs that run
+             *     agents.
+             */
+            config: {
+                [key: string]: unknown;
+            };
+        };
         /** @description An agent that is gone. */
         AgentDeleted: {
             /** @description Always true. */
@@ -977,6 +1211,18 @@ export interface components {
              */
             size: number;
         };
+        /** @description A file that is not in an agent any more. */
+        AgentFileDeleted: {
+            /** @description Where it was. */
+            path: string;
+            /** @description Always true. */
+            deleted: boolean;
+            /**
+             * Format: int32
+             * @description The version without it, which is active now.
+             */
+            version: number;
+        };
         /** @description A file of an agent. */
         AgentFileInfo: {
             /** @description Where. */
@@ -986,23 +1232,61 @@ export interface components {
              * @description How many bytes it has.
              */
             size: number;
+            /**
+             * Format: date-time
+             * @description When it was captured.
+             */
+            modifiedAt: string;
         };
         /** @description The files of an agent. */
         AgentFiles: {
             /** @description The files, by path. */
             files: components["schemas"]["AgentFileInfo"][];
         };
-        /** @description One version of an agent: what was deployed, for ever. */
+        /** @description Files that were put into an agent. */
+        AgentFilesWritten: {
+            /**
+             * Format: int64
+             * @description How many.
+             */
+            written: number;
+            /**
+             * Format: int32
+             * @description The version that has them, which is active now.
+             */
+            version: number;
+        };
+        /** @description One version of an agent. Sessions keep what they were made with, whatever becomes of it. */
         AgentVersion: {
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
+            id: string;
+            /** @description Whose it is. */
+            tenantId: string;
             /**
              * Format: int32
              * @description Which version.
              */
             versionNumber: number;
+            /** @description What people call it: `v` and its number, if nobody says so. */
+            name: string;
             /** @description The agent's name. */
             agentName: string;
             /** @description Whether new sessions get this one. */
             isActive: boolean;
+            /** @description What is new in it. */
+            releaseNotes: string | null;
+            /** @description The files that it knows things from, as somebody has listed them. */
+            knowledgeFiles: string[] | null;
+            /** @description Always null: nobody is recorded. */
+            createdBy: string | null;
+            /**
+             * Format: int32
+             * @description What it consists of, by number: `agentVersion` of the sessions that are made with it now.
+             */
+            agentVersion: number;
             /** @description A digest of its files: the same files have the same. */
             digest: string;
             /** @description Its instructions. */
@@ -1019,9 +1303,14 @@ export interface components {
             bytes: number;
             /**
              * Format: date-time
-             * @description When it was deployed.
+             * @description When it was added.
              */
             createdAt: string;
+            /**
+             * Format: date-time
+             * @description When it was added, or last changed.
+             */
+            updatedAt: string;
         };
         /** @description One version. */
         AgentVersionBody: {
@@ -1037,6 +1326,49 @@ export interface components {
         Agents: {
             /** @description The agents. */
             agents: components["schemas"]["Agent"][];
+        };
+        /** @description A tenant's account in figures. */
+        Analytics: {
+            /** @description Its agents. */
+            agents: components["schemas"]["AnalyticsAgents"];
+            /** @description Its sessions. */
+            sessions: components["schemas"]["AnalyticsSessions"];
+            /** @description What its runs consumed. */
+            usage: components["schemas"]["Stats"];
+            /** @description Always empty: this server makes no evaluations. */
+            evals: components["schemas"]["AnalyticsEvals"];
+        };
+        /** @description Agents in figures. */
+        AnalyticsAgents: {
+            /**
+             * Format: int64
+             * @description How many there are.
+             */
+            total: number;
+        };
+        /** @description Evaluations in figures. */
+        AnalyticsEvals: {
+            /**
+             * Format: int64
+             * @description Always 0.
+             */
+            totalRuns: number;
+            /** @description Always empty. */
+            byStatus: {
+                [key: string]: number;
+            };
+        };
+        /** @description Sessions in figures. */
+        AnalyticsSessions: {
+            /**
+             * Format: int64
+             * @description How many there are.
+             */
+            total: number;
+            /** @description How many stand so; a status that none has is left out. */
+            byStatus: {
+                [key: string]: number;
+            };
         };
         /** @description An API key, without its secret. */
         ApiKey: {
@@ -1065,6 +1397,49 @@ export interface components {
         ApiKeys: {
             /** @description The keys, oldest first. */
             keys: components["schemas"]["ApiKey"][];
+        };
+        /** @description A file that is attached to a session. */
+        Attachment: {
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
+            id: string;
+            /** @description Whose it is. */
+            tenantId: string;
+            /** @description The message that it belongs to, or `unlinked`. */
+            messageId: string;
+            /**
+             * Format: uuid
+             * @description Its session.
+             */
+            sessionId: string;
+            /** @description What it is called. */
+            filename: string;
+            /** @description What it is, as whoever sent it says. */
+            mimeType: string;
+            /**
+             * Format: int64
+             * @description How many bytes it has.
+             */
+            size: number;
+            /** @description Where the agent finds it. */
+            path: string;
+            /**
+             * Format: date-time
+             * @description When it was attached.
+             */
+            createdAt: string;
+        };
+        /** @description A file that is attached to a session. */
+        AttachmentBody: {
+            /** @description The attachment. */
+            attachment: components["schemas"]["Attachment"];
+        };
+        /** @description The files that are attached to a session, oldest first. */
+        Attachments: {
+            /** @description The attachments. */
+            attachments: components["schemas"]["Attachment"][];
         };
         /**
          * @description What a person says to a question.
@@ -1110,6 +1485,8 @@ export interface components {
              */
             removed: number;
         };
+        /** @description A version, by its number or by its id. */
+        CloneFrom: number | string;
         /** @description Why a session is not in the cloud as it is. */
         CloudFailure: {
             /** @description What went wrong. */
@@ -1377,8 +1754,13 @@ export interface components {
         };
         /** @description One entry of a session's log. */
         Event: {
-            /** @description Its id: the log's epoch and the sequence, as in event streams. */
+            /**
+             * Format: uuid
+             * @description Its id, always the same.
+             */
             id: string;
+            /** @description Its place in event streams: the log's epoch and the sequence. */
+            cursor: string;
             /**
              * Format: uuid
              * @description Of which session.
@@ -1609,6 +1991,14 @@ export interface components {
          * @enum {string}
          */
         IfBusy: "queue" | "reject";
+        /** @description What to interrupt. */
+        InterruptSession: {
+            /**
+             * Format: uuid
+             * @description Which run, if not the one that goes on.
+             */
+            runId?: string | null;
+        };
         /** @description A line of what a sandbox says about itself. */
         Log: {
             /**
@@ -1648,8 +2038,13 @@ export interface components {
         };
         /** @description One message of a conversation. */
         Message: {
-            /** @description Its id: the log's epoch and the sequence. */
+            /**
+             * Format: uuid
+             * @description Its id, always the same.
+             */
             id: string;
+            /** @description Its place in event streams: the log's epoch and the sequence. */
+            cursor: string;
             /**
              * Format: uuid
              * @description Of which session.
@@ -1679,6 +2074,18 @@ export interface components {
             /** @description Whether the list was cut because it is long, though fewer came than were asked for. */
             hasMore: boolean;
         };
+        /** @description A version of an agent to be added. New sessions get it once it is activated. */
+        NewAgentVersion: {
+            /** @description What people call it. */
+            name?: string | null;
+            /** @description Its instructions: becomes `CLAUDE.md`. If they are not given, those of the version it is made from. */
+            systemPrompt?: string | null;
+            /** @description What is new in it. */
+            releaseNotes?: string | null;
+            /** @description The files that it knows things from. */
+            knowledgeFiles?: string[] | null;
+            cloneFrom?: components["schemas"]["CloneFrom"] | null;
+        };
         /** @description An API key to be made. */
         NewApiKey: {
             /** @description What its owner calls it. */
@@ -1688,6 +2095,17 @@ export interface components {
              *     not there yet is made.
              */
             tenantId?: string | null;
+        };
+        /** @description A file to be attached to a session. */
+        NewAttachment: {
+            /** @description What it is called. Directories before its name are left out. */
+            filename: string;
+            /** @description What it is; nothing: `application/octet-stream`. */
+            mimeType?: string | null;
+            /** @description Its bytes, in base64. */
+            content: string;
+            /** @description The message that it belongs to. */
+            messageId?: string | null;
         };
         /** @description A credential to be kept. */
         NewCredential: {
@@ -1710,6 +2128,35 @@ export interface components {
             content: string;
             /** @description Whether it can be run. If it is not said, it can if the file that it replaces can. */
             executable?: boolean | null;
+        };
+        /** @description A prompt to be worked on when there is room. */
+        NewQueueItem: {
+            /** @description The agent that is to work on it. */
+            agentName: string;
+            /** @description What is said. */
+            prompt: string;
+            /**
+             * Format: uuid
+             * @description The session that it is for; nothing: a new one.
+             */
+            sessionId?: string | null;
+            /**
+             * Format: int32
+             * @description What has more comes first.
+             */
+            priority?: number | null;
+            /**
+             * Format: int32
+             * @description How often it is tried again.
+             */
+            maxRetries?: number | null;
+        };
+        /** @description A key to be made for a tenant by whoever runs the server. */
+        NewTenantKey: {
+            /** @description Whose it becomes. A tenant that is not there yet is made. */
+            tenantId: string;
+            /** @description What it is called; `platform-` and the tenant, if nobody says so. */
+            label?: string | null;
         };
         /**
          * @description Why the lines of a file are not shown.
@@ -1852,6 +2299,120 @@ export interface components {
             retryable: boolean;
             /** @description What to quote when asking somebody about it. */
             requestId: string;
+        };
+        /** @description How many items stand how. */
+        QueueCounts: {
+            /**
+             * Format: int64
+             * @description Those that wait.
+             */
+            pending: number;
+            /**
+             * Format: int64
+             * @description Those that are worked on.
+             */
+            processing: number;
+            /**
+             * Format: int64
+             * @description Those that were done.
+             */
+            completed: number;
+            /**
+             * Format: int64
+             * @description Those that could not be done.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Those that were withdrawn.
+             */
+            cancelled: number;
+        };
+        /** @description A prompt in the queue. */
+        QueueItem: {
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
+            id: string;
+            /** @description Whose it is. */
+            tenantId: string;
+            /**
+             * Format: uuid
+             * @description Its session, once there is one.
+             */
+            sessionId?: string | null;
+            /** @description The agent that works on it. */
+            agentName: string;
+            /** @description What is said. */
+            prompt: string;
+            /** @description Where it stands. */
+            status: components["schemas"]["QueueItemStatus"];
+            /**
+             * Format: int32
+             * @description What has more comes first.
+             */
+            priority: number;
+            /**
+             * Format: int32
+             * @description How often it was tried again.
+             */
+            retryCount: number;
+            /**
+             * Format: int32
+             * @description How often it is tried again at the most.
+             */
+            maxRetries: number;
+            /** @description What went wrong last, in a sentence. */
+            error?: string | null;
+            /** @description The stable name of what went wrong last. */
+            errorCode?: string | null;
+            /**
+             * Format: uuid
+             * @description The run of its latest attempt, once that was sent.
+             */
+            runId?: string | null;
+            /** @description What the agent said last, if it was completed: at most 64 KB. */
+            result?: string | null;
+            /** @description Why its run ended, if it was completed. */
+            stopReason?: string | null;
+            /**
+             * Format: date-time
+             * @description When it was added.
+             */
+            createdAt: string;
+            /**
+             * Format: date-time
+             * @description When it was first worked on.
+             */
+            startedAt?: string | null;
+            /**
+             * Format: date-time
+             * @description When it was over.
+             */
+            completedAt?: string | null;
+        };
+        /** @description A prompt in the queue. */
+        QueueItemBody: {
+            /** @description The item. */
+            item: components["schemas"]["QueueItem"];
+        };
+        /**
+         * @description Where an item stands.
+         * @enum {string}
+         */
+        QueueItemStatus: "pending" | "processing" | "completed" | "failed" | "cancelled";
+        /** @description A page of the queue, newest first. */
+        QueueItems: {
+            /** @description The items. */
+            items: components["schemas"]["QueueItem"][];
+            /** @description Where the next page begins, if there is one. */
+            nextCursor?: string | null;
+        };
+        /** @description How many items stand how. */
+        QueueStats: {
+            /** @description The figures. */
+            stats: components["schemas"]["QueueCounts"];
         };
         /** @description Whether the server takes work. */
         Ready: {
@@ -2019,6 +2580,18 @@ export interface components {
             /** @description A sentence for a person. */
             message: string;
         };
+        /** @description The machines that run sandboxes. */
+        Runners: {
+            /** @description Other machines: always none. */
+            runners: string[];
+            /**
+             * Format: int64
+             * @description How many other machines there are.
+             */
+            count: number;
+            /** @description Whether the server runs sandboxes itself: always. */
+            hasLocal: boolean;
+        };
         /** @description A session's runs, newest first. */
         Runs: {
             /** @description The runs. */
@@ -2026,7 +2599,7 @@ export interface components {
         };
         /** @description Something that can run agents. */
         RuntimeHealth: {
-            /** @description What agents call it: `builtin` or `claude`. */
+            /** @description What agents call it: `builtin`, `claude` or `legacy`. */
             name: string;
             /** @description Which release it is, as far as that is known. */
             version?: string | null;
@@ -2039,7 +2612,10 @@ export interface components {
         SendMessage: {
             /** @description What is said. */
             content: components["schemas"]["Content"];
-            /** @description Taken and not needed: text comes in pieces in any case. */
+            /**
+             * @description Tell the answer also as the model's API does: `message` events of the type `stream_event`, which are not logged
+             *     and have no id. Text comes in pieces (`text_delta`) in any case.
+             */
             includePartialMessages?: boolean | null;
             /** @description Another model for this run. */
             model?: string | null;
@@ -2442,6 +3018,17 @@ export interface components {
                 [key: string]: unknown;
             } | null;
         };
+        /** @description What to change about a version. What is not named stays. */
+        UpdateAgentVersion: {
+            /** @description What people call it. */
+            name?: string | null;
+            /** @description Its instructions. Sessions keep those they were made with. */
+            systemPrompt?: string | null;
+            /** @description What is new in it. */
+            releaseNotes?: string | null;
+            /** @description The files that it knows things from. */
+            knowledgeFiles?: string[] | null;
+        };
         /** @description Options of a session that can be changed. Those that are not named stay. */
         UpdateConfig: {
             /** @description Another model. */
@@ -2511,7 +3098,10 @@ export interface components {
         };
         /** @description One figure of one run. */
         UsageEvent: {
-            /** @description Its id: the run's, and what is counted. */
+            /**
+             * Format: uuid
+             * @description Its id, always the same for what is counted of a run.
+             */
             id: string;
             /**
              * Format: uuid
@@ -2548,6 +3138,26 @@ export interface components {
             /** @description The figures. */
             stats: components["schemas"]["Stats"];
         };
+        /** @description A version that new sessions get from now on. */
+        VersionActivated: {
+            /** @description Always true. */
+            activated: boolean;
+            /**
+             * Format: int32
+             * @description Which version.
+             */
+            versionNumber: number;
+        };
+        /** @description A version that is gone. */
+        VersionDeleted: {
+            /** @description Always true. */
+            deleted: boolean;
+            /**
+             * Format: int32
+             * @description Which version.
+             */
+            versionNumber: number;
+        };
         /**
          * @description What becomes of a run that goes on.
          * @enum {string}
@@ -2567,6 +3177,11 @@ export interface components {
              * @description How many bytes they have together.
              */
             bytes: number;
+        };
+        /** @description Files to be put into an agent. */
+        WriteAgentFiles: {
+            /** @description The files. One that is there is replaced. */
+            files: components["schemas"]["AgentFile"][];
         };
         /** @description Files to be written: each whole or not at all. */
         WriteFiles: {
@@ -2704,6 +3319,58 @@ export interface operations {
             };
         };
     };
+    getAgentConfig: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The settings */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentConfig"];
+                };
+            };
+        };
+    };
+    updateAgentConfig: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description All settings */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentConfig"];
+                };
+            };
+        };
+    };
     listAgentFiles: {
         parameters: {
             query?: never;
@@ -2716,7 +3383,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The files of its latest version */
+            /** @description The files of its active version */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2727,9 +3394,42 @@ export interface operations {
             };
         };
     };
-    getAgentFile: {
+    writeAgentFiles: {
         parameters: {
             query?: never;
+            header?: {
+                /** @description Makes the request safe to repeat: it is carried out once. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The agent */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WriteAgentFiles"];
+            };
+        };
+        responses: {
+            /** @description They are there */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentFilesWritten"];
+                };
+            };
+        };
+    };
+    getAgentFile: {
+        parameters: {
+            query?: {
+                /** @description As what it is sent: `json`, unless told otherwise. */
+                format?: "json" | "raw";
+            };
             header?: never;
             path: {
                 /** @description The agent */
@@ -2744,10 +3444,38 @@ export interface operations {
             /** @description The file */
             200: {
                 headers: {
+                    /** @description Its name, if it is sent as it is */
+                    "Content-Disposition"?: string;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["AgentFileContent"];
+                    "*/*": string;
+                };
+            };
+        };
+    };
+    deleteAgentFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent */
+                name: string;
+                /** @description The file */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentFileDeleted"];
                 };
             };
         };
@@ -2775,6 +3503,36 @@ export interface operations {
             };
         };
     };
+    createAgentVersion: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Makes the request safe to repeat: it is carried out once. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The agent */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewAgentVersion"];
+            };
+        };
+        responses: {
+            /** @description The version */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentVersionBody"];
+                };
+            };
+        };
+    };
     getAgentVersion: {
         parameters: {
             query?: never;
@@ -2782,8 +3540,8 @@ export interface operations {
             path: {
                 /** @description The agent */
                 name: string;
-                /** @description The version */
-                version: number;
+                /** @description The version: its number, or its id */
+                version: string;
             };
             cookie?: never;
         };
@@ -2796,6 +3554,110 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AgentVersionBody"];
+                };
+            };
+        };
+    };
+    deleteAgentVersion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent */
+                name: string;
+                /** @description The version: its number, or its id */
+                version: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionDeleted"];
+                };
+            };
+        };
+    };
+    updateAgentVersion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent */
+                name: string;
+                /** @description The version: its number, or its id */
+                version: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateAgentVersion"];
+            };
+        };
+        responses: {
+            /** @description The version */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentVersionBody"];
+                };
+            };
+        };
+    };
+    activateAgentVersion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The agent */
+                name: string;
+                /** @description The version: its number, or its id */
+                version: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is active */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionActivated"];
+                };
+            };
+        };
+    };
+    getAnalytics: {
+        parameters: {
+            query?: {
+                /** @description Only what runs consumed that ended at this time or later: RFC 3339, or milliseconds since 1970. */
+                after?: string | number;
+                /** @description Only what runs consumed that ended before this time. */
+                before?: string | number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The figures */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Analytics"];
                 };
             };
         };
@@ -2853,6 +3715,54 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The key */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Done"];
+                };
+            };
+        };
+    };
+    readAttachment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The attachment */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Its bytes, as what they were said to be */
+            200: {
+                headers: {
+                    /** @description Its name */
+                    "Content-Disposition"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": string;
+                };
+            };
+        };
+    };
+    deleteAttachment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The attachment */
                 id: string;
             };
             cookie?: never;
@@ -2989,6 +3899,173 @@ export interface operations {
             };
         };
     };
+    createTenantKey: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Makes the request safe to repeat: it is carried out once. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewTenantKey"];
+            };
+        };
+        responses: {
+            /** @description The key */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyMade"];
+                };
+            };
+        };
+    };
+    listRunners: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description None but this one */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Runners"];
+                };
+            };
+        };
+    };
+    listQueueItems: {
+        parameters: {
+            query?: {
+                /** @description Only those that stand so. */
+                status?: components["schemas"]["QueueItemStatus"];
+                /** @description How many. */
+                limit?: number;
+                /** @description Where the page begins: `nextCursor` of the one before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueItems"];
+                };
+            };
+        };
+    };
+    enqueue: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Makes the request safe to repeat: it is carried out once. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewQueueItem"];
+            };
+        };
+        responses: {
+            /** @description The item */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueItemBody"];
+                };
+            };
+        };
+    };
+    getQueueStats: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How many stand how */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueStats"];
+                };
+            };
+        };
+    };
+    getQueueItem: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The item */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The item */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueItemBody"];
+                };
+            };
+        };
+    };
+    cancelQueueItem: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The item */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The item, cancelled */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueItemBody"];
+                };
+            };
+        };
+    };
     listSessions: {
         parameters: {
             query?: {
@@ -3121,6 +4198,59 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SessionBody"];
+                };
+            };
+        };
+    };
+    listAttachments: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The session */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The attachments */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Attachments"];
+                };
+            };
+        };
+    };
+    attachFile: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Makes the request safe to repeat: it is carried out once. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The session */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewAttachment"];
+            };
+        };
+        responses: {
+            /** @description The attachment */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AttachmentBody"];
                 };
             };
         };
@@ -3429,7 +4559,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["InterruptSession"] | null;
+            };
+        };
         responses: {
             /** @description The run, cancelled */
             200: {

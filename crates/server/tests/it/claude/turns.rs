@@ -8,7 +8,7 @@ use ash_core::run::Phase;
 use serde_json::Value;
 
 use super::*;
-use crate::world::KEY;
+use crate::world::{KEY, until};
 
 fn phases(turn: &Turn) -> Vec<Phase> {
     let phases = turn.entries.iter().filter_map(|entry| match entry.entry {
@@ -58,7 +58,10 @@ async fn a_turn_with_tools_is_told_as_it_happens() {
         std::fs::read_to_string(world.host.workspace(session).join("where.txt")).unwrap();
     assert!(!where_to.is_empty());
     assert!(searched(&world, session) > 20);
+    let sandbox = world.sandbox(session).await;
     stop(&world, session).await;
+    // The search lets nobody else work meanwhile.
+    until("nothing is left of the sandbox", || world.cgroup(sandbox).is_none()).await;
     assert!(searched(&world, session) > 20);
     world.end().await;
 }
