@@ -1,6 +1,6 @@
 # Everything a person or CI does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help check fmt clippy doc tidy docs test test-quota bench bench-snapshot bench-compare programs sdk test-sdk demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
+.PHONY: help check fmt clippy doc tidy docs test test-rust test-quota bench bench-snapshot bench-compare programs sdk test-sdk demo sim kill crashes cycles fuzz fuzz-briefly schemathesis ci
 
 # For the long runs by hand: `make sim` and `make kill`. `make test` plays 200 seeds and 300 kills.
 SEEDS ?= 100000
@@ -32,7 +32,9 @@ docs: ## Writes the parts of the documents that are made from code
 	UPDATE_DOCS=1 cargo test --quiet -p ash-server --test it -- the_page_about_settings_is \
 	  the_openapi_document_in_the_repository_is the_api_reference_is the_cli_reference_is
 
-test: fuzz-briefly ## Every test (nextest where it is installed, else cargo test)
+test: fuzz-briefly test-rust test-sdk ## Every test: of the server, and of its clients
+
+test-rust: ## The tests of the server (nextest where it is installed, else cargo test)
 	@if command -v cargo-nextest >/dev/null 2>&1; then \
 	  cargo nextest run --workspace --no-fail-fast; \
 	else \

@@ -19,8 +19,9 @@ HEAD = """# Compatibility
 
 The original's clients, pointed at this server: every public function of theirs was called against a real one, and this
 is what came of it. The client for Python is the unmodified package. The one for TypeScript is in no registry: every
-request of it is sent as it sends it, and the answers are read as it reads them. The page is made from those runs by `make compat`, and a
-check fails if a run gives something else. [Coming from the original Ash](migration.md) says what else is different.
+request of it is sent as it sends it, and the answers are read as it reads them. The page is made from those runs by
+`make compat`, and a check fails if a run gives something else. [Coming from the original Ash](migration.md) says what
+else is different.
 """
 
 

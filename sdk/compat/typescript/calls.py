@@ -1,8 +1,8 @@
 """What the original's TypeScript client asks for, method by method, as it asks for it.
 
-That client is in no registry, so it cannot be installed here. What it sends is known, and so is what it reads of the answers: each
-method below sends the same request and looks for the same fields. A body of JSON is said to be one only if there is a body, every answer but
-bytes and streams is read as JSON, whatever its status, and an error has its text in `error`.
+That client is in no registry, so it cannot be installed here. What it sends is known, and so is what it reads: each
+method below sends the same request and looks for the same fields. A body of JSON is said to be one only if there is
+a body, every answer but bytes and streams is read as JSON, and an error has its text in `error`.
 """
 
 import base64
@@ -486,8 +486,8 @@ def list_usage_events(client):
 
 @method("getUsageStats")
 def get_usage_stats(client):
-    fields = "totalInputTokens totalOutputTokens totalCacheCreationTokens totalCacheReadTokens totalToolCalls totalMessages totalComputeSeconds"
-    has(client.ask("GET", "/api/usage/stats?agentName=compat")["stats"], fields)
+    fields = "totalInputTokens totalOutputTokens totalCacheCreationTokens totalCacheReadTokens totalToolCalls"
+    has(client.ask("GET", "/api/usage/stats?agentName=compat")["stats"], f"{fields} totalMessages totalComputeSeconds")
 
 
 @method("getAnalytics")

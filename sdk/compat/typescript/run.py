@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Starts a server, asks it for everything that the original's client for TypeScript asks for, and compares what came of it with
-before.
+"""Starts a server, asks it for everything that the original's client for TypeScript asks for, and compares what came of
+it with before.
 
 usage: run.py [--update]
 """

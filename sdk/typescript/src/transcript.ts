@@ -134,6 +134,8 @@ export class Transcript {
         this.#say(event.type === "text_delta" ? "text" : "thinking", event.data.delta, seq, this.#of(event.data.runId));
         return;
       case "message":
+        // A piece, told once more as the model's API tells it: see `includePartialMessages`.
+        if (event.data.type === "stream_event") return;
         this.#message(event.data.type === "assistant" ? event.data.message?.content : undefined, seq, this.#of(event.data.runId));
         return;
       case "tool_use": {

@@ -38,7 +38,7 @@ impl Pieces {
             // What was told is not an answer any more, or a whole one: the next piece begins another.
             *self = Self::default();
         }
-        events.into_iter().map(|event| Frame::stream_event(session, &event)).collect()
+        frames(session, entry, &events)
     }
 
     /// What is told before the frame of an entry: a whole answer ends what was told of it.
@@ -49,7 +49,7 @@ impl Pieces {
         let mut events = self.close();
         events.push(json!({ "type": "message_delta", "delta": { "stop_reason": null } }));
         events.push(json!({ "type": "message_stop" }));
-        events.into_iter().map(|event| Frame::stream_event(session, &event)).collect()
+        frames(session, entry, &events)
     }
 
     fn piece(&mut self, kind: Kind, delta: &str) -> Vec<Value> {
@@ -91,6 +91,11 @@ impl Pieces {
             .into_iter()
             .collect()
     }
+}
+
+fn frames(session: SessionId, entry: &Entry, events: &[Value]) -> Vec<Frame> {
+    let Some(run) = entry.run() else { return Vec::new() };
+    events.iter().map(|event| Frame::stream_event(session, run, event)).collect()
 }
 
 #[cfg(test)]

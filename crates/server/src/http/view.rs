@@ -92,8 +92,10 @@ impl Frame {
     }
 
     /// A piece of an answer, as the model's API tells it.
-    pub(crate) fn stream_event(session: SessionId, event: &Value) -> Self {
-        let data = json!({ "type": "stream_event", "event": event, "session_id": session });
+    pub(crate) fn stream_event(session: SessionId, run: RunId, event: &Value) -> Self {
+        let data = json!({
+            "type": "stream_event", "event": event, "session_id": session, "runId": run,
+        });
         Self::unlogged("message", &data)
     }
 

@@ -34,6 +34,7 @@ async fn pieces_are_told_as_the_model_tells_them_to_those_who_ask() {
     for frame in frames.iter().filter(of_pieces) {
         assert_eq!((frame.event.as_str(), frame.seq()), ("message", None), "{frame:?}");
         assert_eq!(frame.data["session_id"], session.as_str());
+        assert_eq!(frame.data["runId"], frames[0].data["runId"]);
     }
     // The rest is as it is for everybody, and a replay has nothing of them.
     let logged: Vec<&Frame> = frames.iter().filter(|frame| frame.seq().is_some()).collect();
