@@ -50,6 +50,12 @@ BODIES = {
     "ExecCommand": "exec",
     "WriteFiles": "write_session_files",
     "UploadWorkspace": "upload_workspace",
+    "WriteAgentFiles": "upload_agent_files",
+    "NewAgentVersion": "create_agent_version",
+    "UpdateAgentVersion": "update_agent_version",
+    "NewQueueItem": "enqueue",
+    "NewAttachment": "upload_attachment",
+    "InterruptSession": "interrupt_session",
 }
 
 
@@ -82,8 +88,10 @@ def test_every_method_of_the_originals_clients_is_there(name: str) -> None:
 
 def test_every_body_of_the_document_can_be_sent_whole() -> None:
     bodies = set()
-    for path in DOCUMENT["paths"].values():
-        for operation in path.values():
+    for path, operations in DOCUMENT["paths"].items():
+        if path.startswith("/api/internal/"):
+            continue  # For whoever runs the server, with a secret of their own.
+        for operation in operations.values():
             content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
             found = json.dumps(content.get("schema", {}))
             bodies |= {name for name in DOCUMENT["components"]["schemas"] if f'schemas/{name}"' in found}

@@ -64,9 +64,9 @@ pub(super) async fn create_key(
     key: IdempotencyKey,
     JsonBody { value: body, digest, .. }: JsonBody<NewTenantKey>,
 ) -> Result<JsonAnswer<ApiKeyMade>, ApiError> {
+    length("label", body.label.as_deref().unwrap_or_default(), 255)?;
     let label = body.label.filter(|label| !label.is_empty());
     let label = label.unwrap_or_else(|| format!("platform-{}", body.tenant_id));
-    length("label", &label, 300)?;
     let tenant = keys::parse_tenant(&body.tenant_id)?;
     // What was asked here before is remembered with what is the server's own.
     let idempotency = key.of(&TenantId::default_tenant(), digest);
