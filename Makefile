@@ -43,7 +43,7 @@ test-rust: ## The tests of the server (nextest where it is installed, else cargo
 
 # As the tests build them, so that nothing is built twice. ASH_TEST_BIN names a directory that has them already.
 programs:
-	@test -n "$$ASH_TEST_BIN" || cargo build --quiet --workspace --bins --profile test
+	@test -n "$$ASH_TEST_BIN" || cargo test --quiet --workspace --no-run
 
 test-quota: ## Disk limits by project quotas, in DIR=d on ext4 or xfs mounted with prjquota, as root
 	@test -n "$(DIR)" || { echo 'say where: make test-quota DIR=/srv/quota'; exit 2; }

@@ -19,8 +19,9 @@ use crate::reports::Reports;
 /// was lost.
 const MIRROR: &str = "transcript_mirror";
 
-/// How long the program may take to obey an interrupt, before it is ended.
-const INTERRUPT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the program may take to obey an interrupt, before it is ended. With what its last lines may take it is less than
+/// the server waits before it gives the whole sandbox up.
+const INTERRUPT_PATIENCE: Duration = Duration::from_secs(4);
 
 /// How long the last lines of a run may take to be mirrored, and to be in the program's own file.
 const MIRROR_PATIENCE: Duration = Duration::from_secs(5);
