@@ -21,7 +21,7 @@ pub(super) async fn measure(stage: &Stage, directory: &Path) {
         fs::create_dir(&at).expect("there is room");
         let session = stage.session_with(shape).await;
         stage.stop(session).await;
-        let (mut alone, mut resumed) = (Vec::new(), Vec::new());
+        let (mut alone, mut resumed, mut looked) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds {
             let id = stage
                 .look(session)
@@ -36,6 +36,7 @@ pub(super) async fn measure(stage: &Stage, directory: &Path) {
             if round % 2 == 0 {
                 alone.push(restore(&stage.snapshots, id, &alone_to));
             }
+            looked.push(look(&stage.snapshots, id));
             let aside = at.join(format!("aside-{round}"));
             fs::create_dir(&aside).expect("there is room");
             for place in [stage.workspace(session), stage.home(session)] {
@@ -51,8 +52,9 @@ pub(super) async fn measure(stage: &Stage, directory: &Path) {
             }
             stage.stop(session).await;
         }
-        let [alone, resumed] = [alone, resumed].map(Figures::one_by_one);
+        let [alone, resumed, looked] = [alone, resumed, looked].map(Figures::one_by_one);
         alone.print_least(&format!("restore alone, {name}"));
+        looked.print_least("  finding out whether all of it is there");
         resumed.print_least(&format!("cold resume from it, {name}"));
         println!("  {:.2}x of the restore; 1.3x is allowed", times(&resumed, &alone));
     }
@@ -62,6 +64,17 @@ pub(super) async fn measure(stage: &Stage, directory: &Path) {
 fn settle(at: &Path) {
     let opened = File::open(at).expect("it is there");
     rustix::fs::syncfs(opened).expect("it can be synced");
+}
+
+/// Finds out whether everything is there that a snapshot needs.
+fn look(snapshots: &Path, id: SnapshotId) -> Duration {
+    let begin = Instant::now();
+    let objects = LocalObjects::open(snapshots).expect("it is there");
+    let repository = Repository::open(Box::new(objects)).expect("it is a repository");
+    let id = id.to_string().parse().expect("it is the same id");
+    let snapshot = repository.snapshot(id).expect("it is there");
+    repository.is_present(&snapshot).expect("it is all there");
+    begin.elapsed()
 }
 
 /// Brings both directories back, elsewhere.

@@ -103,6 +103,9 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Drivers {
     by_session: BTreeMap<SessionId, Mailbox>,
+    /// What the last driver had, of sessions that have a sandbox and nobody who drives them: whoever comes next goes
+    /// on from there, as if it had stayed. So there are never more of them than sandboxes.
+    left: BTreeMap<SessionId, Claimed>,
     started: u64,
 }
 
@@ -217,13 +220,19 @@ impl Registry {
     }
 
     /// Lets a driver go that has nothing left to do, unless something has come for it. Whoever
-    /// sends does so under the same lock, so nothing comes in between.
-    pub(crate) fn retire(&self, session: SessionId, inbox: &Inbox) -> bool {
+    /// sends does so under the same lock, so nothing comes in between. What it leaves is for the next one.
+    pub(crate) fn retire(
+        &self,
+        session: SessionId,
+        inbox: &Inbox,
+        leaves: impl FnOnce() -> Option<Claimed>,
+    ) -> bool {
         let mut drivers = self.drivers();
         if !inbox.requests.is_empty() || !inbox.facts.is_empty() {
             return false;
         }
         drivers.forget(session, inbox.number);
+        drivers.left.extend(leaves().map(|claimed| (session, claimed)));
         true
     }
 
@@ -258,6 +267,11 @@ impl Registry {
         if self.shared.tasks.is_closing() {
             return Err(EngineError::Draining);
         }
+        // Whatever becomes of this driver, what the last one left is known no longer.
+        let start = match (drivers.left.remove(&session), start) {
+            (Some(claimed), Start::Claim) => Start::Left(Box::new(claimed)),
+            (_, start) => start,
+        };
         drivers.started += 1;
         let (requests_tx, requests) = mpsc::channel(REQUESTS_CAPACITY);
         let (facts_tx, facts) = mpsc::channel(FACTS_CAPACITY);

@@ -1,7 +1,8 @@
 //! What people and scripts find on the disk about a session: `data/sessions/<session>/metadata.json`.
 //!
 //! It is written after the session has changed, whole or not at all, and nothing reads it back: the store is the truth. Of
-//! several changes that come together only the last one is written.
+//! several changes that come together only the last one is written, a moment later: its syncs are not to compete with the
+//! commits that somebody waits for.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -9,6 +10,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ash_core::id::SessionId;
 use ash_core::rfc3339::rfc3339;
@@ -18,6 +20,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use super::mend::write_whole;
+
+/// How long changes are gathered before they are written.
+const GATHER: Duration = Duration::from_millis(20);
 
 /// Writes what was last said about each session.
 pub(super) struct Notes {
@@ -42,16 +47,9 @@ impl Notes {
     pub(super) async fn keep_writing(self: Arc<Self>) {
         loop {
             self.more.notified().await;
-            let taken = std::mem::take(&mut *self.waiting());
+            tokio::time::sleep(GATHER).await;
             let notes = Arc::clone(&self);
-            let written = tokio::task::spawn_blocking(move || {
-                for (session, text) in taken {
-                    if let Err(error) = notes.write(session, &text) {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, session.id = %session, "the metadata of session {session} was not written");
-                    }
-                }
-            });
+            let written = tokio::task::spawn_blocking(move || notes.write_all());
             // Whoever panics there says so; the next change is written all the same.
             let _written_or_not = written.await;
         }
@@ -61,10 +59,25 @@ impl Notes {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn write_all(&self) {
+        for (session, text) in std::mem::take(&mut *self.waiting()) {
+            if let Err(error) = self.write(session, &text) {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, session.id = %session, "the metadata of session {session} was not written");
+            }
+        }
+    }
+
     fn write(&self, session: SessionId, text: &str) -> io::Result<()> {
         let directory = self.root.join(session.to_string());
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         write_whole(&directory.join("metadata.json"), text.as_bytes())
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        self.write_all();
     }
 }
 

@@ -20,6 +20,7 @@
 pub(crate) mod keep;
 mod last_words;
 mod note;
+mod owned;
 pub(crate) mod past;
 mod perform;
 mod say;
@@ -30,17 +31,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ash_core::id::SessionId;
-use ash_core::number::Fence;
 use ash_core::session::{Decision, Effect, Fact, FilesPlace, Sandbox, Session};
 use ash_core::time::Timestamp;
-use ash_store::{Claimed, Commit, SessionRecord, Settings, StoreError};
+use ash_store::{Claimed, Commit, StoreError};
 
 use crate::cloud::to_bring_up;
 use crate::error::EngineError;
 use crate::places::{Reservation, full};
-use crate::registry::{Decided, Envelope, FactSender, Inbox, ReceiptFor, Registry, Told, Want};
+use crate::registry::{Decided, Envelope, FactSender, Inbox, Registry, Told, Want};
 use crate::shared::Shared;
 use last_words::gives_up_frozen_run;
+use owned::{Extras, Owned};
 use perform::Hands;
 use setback::{After, Exit, Setback, Unanswered};
 
@@ -59,6 +60,8 @@ const LAST_RETRY: Duration = Duration::from_secs(2);
 pub(crate) enum Start {
     /// Somebody wants something of it.
     Claim,
+    /// The last one retired, and nobody has written it since.
+    Left(Box<Claimed>),
     /// It was just created; this is what it is owed.
     Claimed { claimed: Box<Claimed>, owed: Vec<Effect> },
     /// The last driver panicked.
@@ -70,13 +73,6 @@ pub(crate) struct Driver {
     registry: Arc<Registry>,
     id: SessionId,
     inbox: Inbox,
-}
-
-/// A session that is ours.
-struct Owned {
-    record: SessionRecord,
-    session: Session,
-    fence: Fence,
 }
 
 impl Driver {
@@ -121,7 +117,7 @@ impl Driver {
             if owned.session.is_at_rest()
                 && !hands.are_busy(&owned.session)
                 && !self.captures_soon(&owned.session)
-                && self.registry.retire(self.id, &self.inbox)
+                && self.registry.retire(self.id, &self.inbox, || owned.left())
             {
                 return Ok(());
             }
@@ -154,6 +150,10 @@ impl Driver {
         let after_panic = matches!(start, Start::AfterPanic);
         let (mut owned, owed) = match start {
             Start::Claimed { claimed, owed } => (Owned::from(*claimed), owed),
+            Start::Left(claimed) => {
+                let owed = claimed.session.recover();
+                (Owned::from(*claimed), owed)
+            }
             Start::Claim | Start::AfterPanic => {
                 let owned = self.claim().await?;
                 let owed = owned.session.recover();
@@ -477,24 +477,5 @@ async fn sleep_until(shared: &Shared, deadline: Option<Timestamp>) {
     match deadline {
         Some(deadline) => tokio::time::sleep(deadline.since(shared.now())).await,
         None => std::future::pending().await,
-    }
-}
-
-/// What a commit carries beside the decision.
-#[derive(Default)]
-struct Extras {
-    settings: Option<Settings>,
-    receipt: Option<ReceiptFor>,
-}
-
-impl Extras {
-    fn is_empty(&self) -> bool {
-        self.settings.is_none() && self.receipt.is_none()
-    }
-}
-
-impl From<Claimed> for Owned {
-    fn from(claimed: Claimed) -> Self {
-        Self { record: claimed.record, session: claimed.session, fence: claimed.fence }
     }
 }

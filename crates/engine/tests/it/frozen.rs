@@ -188,3 +188,35 @@ async fn files_written_to_a_session_at_rest_are_captured_when_that_has_stopped_f
     assert_ne!(after.persistence().last().unwrap().captured.id, before);
     assert_eq!(world.engine.driven_sessions(), 0, "it is a row again");
 }
+
+/// Long enough for a driver to retire, and not for anything else to become due.
+const A_WHILE: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn whoever_resumes_goes_on_from_what_the_last_driver_left() {
+    let world = TestEngine::start().await;
+    let (session, _, run) = frozen(&world).await;
+    tokio::time::sleep(A_WHILE).await;
+    // Whoever claimed it would find something that it cannot read.
+    world.behave(StoreFaults { damages: 1_000, ..StoreFaults::default() }, UNHURRIED);
+    let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
+    assert_eq!(back.receipt.unwrap().path, ResumePath::Warm);
+    world.until(session, "run_ended").await;
+    assert_eq!(world.status_of(session, run).await, RunStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_driver_left_is_worth_nothing_when_another_server_has_the_session() {
+    let mut world = TestEngine::start().await;
+    let (session, _, run) = frozen(&world).await;
+    tokio::time::sleep(A_WHILE).await;
+    let old = world.engine.clone();
+    world.engine = world.another().await;
+    let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
+    assert_eq!(back.receipt.unwrap().path, ResumePath::Warm);
+    old.resume(&tenant(), session, RequireState::No).await.unwrap_err();
+    tokio::time::timeout(A_WHILE, old.closing()).await.expect("it lets go");
+    world.until(session, "run_ended").await;
+    assert_eq!(world.status_of(session, run).await, RunStatus::Completed);
+    assert_eq!(world.host.broken_promises(), Vec::<String>::new());
+}
