@@ -112,6 +112,8 @@ def test_every_query_of_the_document_can_be_asked() -> None:
         ("get", "/api/sessions/{id}/messages"): "list_messages",
         ("get", "/api/sessions/{id}/snapshots/{snapshot}/diff"): "diff_snapshot",
         ("get", "/api/usage"): "list_usage_events",
+        ("get", "/api/queue"): "list_queue_items",
+        ("get", "/api/analytics"): "get_analytics",
     }
     for (method, path), name in methods.items():
         wanted = {one["name"] for one in DOCUMENT["paths"][path][method]["parameters"] if one["in"] == "query"}
