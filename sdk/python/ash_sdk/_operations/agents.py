@@ -22,6 +22,11 @@ def _config(answer: Answer) -> dict[str, Any]:
     return AgentConfig.from_json(answer.json()).config
 
 
+def _deployed(files: FilesGiven | None, key: str | None, **options: Any) -> Call[Agent]:
+    body = given(**options, files=None if files is None else encoded(files))
+    return call("POST", at("agents"), one(Agent, "agent"), body=body, repeat=Repeat.KEYED, key=key)
+
+
 class AgentOperations:
     """Agents, their settings, files and versions."""
 
@@ -41,11 +46,7 @@ class AgentOperations:
         Under a name that is taken it is the next version. `files=directory("my-agent")` sends a directory of this
         machine.
         """
-        body = given(name=name, path=path, system_prompt=system_prompt, env=env)
-        if files is not None:
-            body["files"] = encoded(files)
-        read = one(Agent, "agent")
-        return call("POST", at("agents"), read, body=body, repeat=Repeat.KEYED, key=idempotency_key)
+        return _deployed(files, idempotency_key, name=name, path=path, system_prompt=system_prompt, env=env)
 
     @operation
     def create_agent(
@@ -58,11 +59,7 @@ class AgentOperations:
         idempotency_key: str | None = None,
     ) -> Call[Agent]:
         """Deploys an agent from instructions, or from files."""
-        body = given(name=name, system_prompt=system_prompt, env=env)
-        if files is not None:
-            body["files"] = encoded(files)
-        read = one(Agent, "agent")
-        return call("POST", at("agents"), read, body=body, repeat=Repeat.KEYED, key=idempotency_key)
+        return _deployed(files, idempotency_key, name=name, system_prompt=system_prompt, env=env)
 
     @operation
     def list_agents(self) -> Call[list[Agent]]:

@@ -31,13 +31,15 @@ const versionPath = (name: string, version: number | string): string => `${agent
 export class AgentMethods extends BaseClient {
   /** Deploys a directory of the server's machine. Under a name that is taken it becomes the next version. */
   async deployAgent(name: string, path: string, options: { env?: Record<string, string> } = {}): Promise<Agent> {
-    const json = { name, path, ...options };
-    return (await this.http.json<Answer<"deployAgent">>({ method: "POST", path: "/api/agents", json, key: true })).agent;
+    return this.#deploy({ name, path, ...options });
   }
 
   /** Deploys an agent from instructions, or from files that are sent along. */
   async createAgent(name: string, options: CreateAgentOptions = {}): Promise<Agent> {
-    const json = { name, ...options };
+    return this.#deploy({ name, ...options });
+  }
+
+  async #deploy(json: unknown): Promise<Agent> {
     return (await this.http.json<Answer<"deployAgent">>({ method: "POST", path: "/api/agents", json, key: true })).agent;
   }
 
