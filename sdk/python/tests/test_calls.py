@@ -115,22 +115,29 @@ def test_what_is_refused_has_a_class_and_a_code(client: AshClient, world: World,
     with pytest.raises(InvalidRequestError) as invalid:
         client.create_session("notes", permission_mode="weird")  # type: ignore[arg-type]
     assert (invalid.value.status_code, invalid.value.code) == (400, "invalid_request")
-    with pytest.raises(NotFoundError):
-        client.get_session(uuid.uuid4())
+    nobody = uuid.uuid4()
+    with pytest.raises(NotFoundError, match=rf"\(404 not_found: GET /api/sessions/{nobody}\)"):
+        client.get_session(nobody)
     with pytest.raises(InvalidRequestError):
         client.get_session("../health")
     with AshClient(world.url, "wrong") as stranger, pytest.raises(AuthenticationError) as unknown:
         stranger.list_agents()
     assert unknown.value.code == "unauthorized"
+    with AshClient(world.url) as nameless, pytest.raises(AuthenticationError, match="this client has no API key"):
+        nameless.list_agents()
+    with AshClient(world.url, world.key + "\n") as from_a_file:
+        assert from_a_file.list_agents()
     client.end_session(client.create_session("notes", idempotency_key="k" + session.id).id)
     with pytest.raises(ConflictError) as conflict:
         client.create_session("notes", idempotency_key="k" + session.id, title="other")
     assert conflict.value.code == "idempotency_mismatch"
     with AshClient("http://127.0.0.1:1", retry=Retry(attempts=2, first_pause=0)) as nowhere:
-        with pytest.raises(AshConnectionError):
+        with pytest.raises(AshConnectionError, match=r"GET /health: no connection to http://127\.0\.0\.1:1 .*running"):
             nowhere.health()
         with pytest.raises(AshConnectionError):
             nowhere.pause_session(session.id)
+        with pytest.raises(AshConnectionError, match=r"messages: no connection to http://127\.0\.0\.1:1 "):
+            nowhere.send_message(session.id, "Is anybody there?")
 
 
 def test_history(client: AshClient, session: Session, tmp_path: Path) -> None:

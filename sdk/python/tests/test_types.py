@@ -152,6 +152,9 @@ def test_a_client_says_what_is_wrong_with_its_arguments(monkeypatch: pytest.Monk
         AshClient("http://a", token="k", api_key="k")
     with pytest.raises(ValueError, match="http"):
         AshClient("localhost:4100")
+    with pytest.raises(ValueError, match="key") as odd:
+        AshClient("http://a", "s3cret\nX-Other: 1")
+    assert "s3cret" not in str(odd.value)
     monkeypatch.setenv("ASH_SERVER_URL", "http://from-the-environment/")
     monkeypatch.setenv("ASH_API_KEY", "s3cret")
     client: Any = AshClient()
