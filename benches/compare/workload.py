@@ -73,37 +73,24 @@ class Workload:
 
     def turns(self):
         """messages to a session that waits"""
-        sessions = self.session_each()
-        for _ in range(self.rounds):
-            for server in self.servers:
-                if server not in sessions:
-                    continue
-                with self.part("message", server):
-                    came = server.message(sessions[server], QUESTION)
-                    self.note("message: the stream begins", server, came["session_start"])
-                    if "message" in came:
-                        self.note("message: first answer", server, came["message"])
-                    self.note("message: done", server, came["done"])
-        for server, session in sessions.items():
-            self.end(server, session)
+        for server, session in self.in_turn():
+            with self.part("message", server):
+                came = server.message(session, QUESTION)
+                self.note("message: the stream begins", server, came["session_start"])
+                if "message" in came:
+                    self.note("message: first answer", server, came["message"])
+                self.note("message: done", server, came["done"])
 
     def rest(self):
         """pause, warm resume, stop, cold resume"""
-        sessions = self.session_each()
-        for _ in range(self.rounds):
-            for server in self.servers:
-                if server not in sessions:
-                    continue
-                with self.part("pause and resume", server):
-                    path = f"/api/sessions/{sessions[server]}"
-                    for what, action in (
-                        ("pause", "pause"), ("resume, warm", "resume"),
-                        ("stop", "stop"), ("resume, cold", "resume"),
-                    ):
-                        _, taken = server.timed("POST", f"{path}/{action}")
-                        self.note(what, server, taken)
-        for server, session in sessions.items():
-            self.end(server, session)
+        for server, session in self.in_turn():
+            with self.part("pause and resume", server):
+                for what, action in (
+                    ("pause", "pause"), ("resume, warm", "resume"),
+                    ("stop", "stop"), ("resume, cold", "resume"),
+                ):
+                    _, taken = server.timed("POST", f"/api/sessions/{session}/{action}")
+                    self.note(what, server, taken)
 
     def persist(self):
         """turns in workspaces of several sizes, with a look at another request meanwhile"""
@@ -216,6 +203,14 @@ class Workload:
             with self.part("begin", server):
                 sessions[server] = self.begin(server)
         return sessions
+
+    def in_turn(self):
+        """A session of each server, one server after the other, in every round. They are ended in the end."""
+        sessions = self.session_each()
+        for _ in range(self.rounds):
+            yield from sessions.items()
+        for server, session in sessions.items():
+            self.end(server, session)
 
 
 class Stall:

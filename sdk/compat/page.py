@@ -19,9 +19,9 @@ HEAD = """# Compatibility
 
 The original's clients, pointed at this server: every public function of theirs was called against a real one, and this
 is what came of it. The client for Python is the unmodified package. The one for TypeScript is in no registry: every
-request of it is sent as it sends it, and the answers are read as it reads them. The page is made from those runs by
-`make compat`, and a check fails if a run gives something else. [Coming from the original Ash](migration.md) says what
-else is different.
+request of it is sent as it sends it, and the answers are read as it reads them; where only the request of a method is
+known, it stands for its name. The page is made from those runs by `make compat`, and a check fails if a run gives
+something else. [Coming from the original Ash](migration.md) says what else is different.
 """
 
 
@@ -31,8 +31,10 @@ def page() -> str:
         results = json.loads(file.read_text())
         methods = results["methods"]
         works = sum(one["works"] for one in methods)
+        refused = sum(one.get("how", "").startswith("not offered") for one in methods)
+        others = f", and {refused} are for what is not offered" if refused else ""
         rows = [f"| `{one['method']}` | {'works' if one['works'] else one['how']} |" for one in methods]
-        parts.append(f"## {results['client']}\n\n{works} of {len(methods)} work.\n")
+        parts.append(f"## {results['client']}\n\n{works} of {len(methods)} work{others}.\n")
         parts.append("\n".join(["| method | works, or how it differs |", "|---|---|", *rows]) + "\n")
     return "\n".join(parts)
 

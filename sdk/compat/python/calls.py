@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import importlib
 import inspect
 import io
@@ -105,16 +106,27 @@ def attachment_body() -> Any:
     return models.PostApiSessionsIdAttachmentsBody(filename="a.txt", content="aGk=", mime_type="text/plain")
 
 
-def queue_body() -> Any:
-    return models.PostApiQueueBody(agent_name="compat", prompt="/wait 60s\n/say Later.")
+def queue_body(**more: Any) -> Any:
+    return models.PostApiQueueBody(**{"agent_name": "compat", "prompt": "/say Later.", **more})
+
+
+def queued(**more: Any) -> uuid.UUID:
+    module = importlib.import_module("ash_sdk.api.queue.post_api_queue")
+    sent = module.sync(client=low(), body=queue_body(**more))
+    return sent.item.id if hasattr(sent, "item") else NOWHERE
+
+
+@functools.cache
+def busy() -> uuid.UUID:
+    """A session with an item that never comes to its end: of one session one item is worked on at a time."""
+    one = session()
+    queued(session_id=one, prompt="/hang", priority=1)
+    return one
 
 
 def item() -> uuid.UUID:
-    # Behind one that takes its time, so that it is still there to be taken back.
-    module = importlib.import_module("ash_sdk.api.queue.post_api_queue")
-    module.sync(client=low(), body=queue_body())
-    sent = module.sync(client=low(), body=queue_body())
-    return sent.item.id if hasattr(sent, "item") else NOWHERE
+    """An item that waits until somebody takes it back."""
+    return queued(session_id=busy())
 
 
 def credential_body() -> Any:

@@ -9,41 +9,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "python" / "tests"))
+sys.path.insert(0, str(HERE.parent))
 
-from world import ROOT, World  # noqa: E402
-
-KNOWN = HERE / "results.json"
+from record import served, settled  # noqa: E402
 
 
 def main(python: str, update: bool) -> int:
-    with tempfile.TemporaryDirectory(prefix="ash-compat-") as directory:
-        found = Path(directory) / "results.json"
-        agent = Path(directory) / "agent"
-        agent.mkdir()
-        (agent / "CLAUDE.md").write_text("You are asked for everything.\n")
-        world = World(Path(directory))
-        try:
-            words = [python, str(HERE / "calls.py"), world.url, world.key, str(agent), str(found)]
-            subprocess.run(words, check=True, cwd=ROOT)
-        finally:
-            world.end()
-        text = found.read_text()
-    results = json.loads(text)["methods"]
-    works = sum(one["works"] for one in results)
-    print(
-        f"{works} of {len(results)} work; " + "; ".join(f"{r['method']}: {r['how']}" for r in results if not r["works"])
-    )
-    if update:
-        KNOWN.write_text(text)
-    elif not KNOWN.exists() or KNOWN.read_text() != text:
-        print("this is not what is written down: look at it, then `make compat-python UPDATE=1`", file=sys.stderr)
-        return 1
-    return 0
+    with served() as (world, agent):
+        found = world.directory / "results.json"
+        words = [python, str(HERE / "calls.py"), world.url, world.key, str(agent), str(found)]
+        subprocess.run(words, check=True)
+        results = json.loads(found.read_text())
+    return settled(HERE / "results.json", results, update=update)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,14 @@ usage: run.py [--update]
 
 from __future__ import annotations
 
-import json
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "python" / "tests"))
+sys.path.insert(0, str(HERE.parent))
 
 import calls  # noqa: E402
-from world import World  # noqa: E402
-
-KNOWN = HERE / "results.json"
+from record import served, settled  # noqa: E402
 
 
 def result(client: calls.Client, function: calls.Call) -> dict[str, object]:
@@ -35,25 +31,11 @@ def result(client: calls.Client, function: calls.Call) -> dict[str, object]:
 
 
 def main(update: bool) -> int:
-    with tempfile.TemporaryDirectory(prefix="ash-compat-") as directory:
-        agent = Path(directory) / "agent"
-        agent.mkdir()
-        (agent / "CLAUDE.md").write_text("You are asked for everything.\n")
-        world = World(Path(directory))
-        try:
-            client = calls.Client(world.url, world.key, agent)
-            methods = [{"method": name, **result(client, call)} for name, call in calls.METHODS.items()]
-        finally:
-            world.end()
-    works = sum(bool(one["works"]) for one in methods)
-    print(f"{works} of {len(methods)} work; " + "; ".join(f"{m['method']}: {m['how']}" for m in methods if "how" in m))
-    text = json.dumps({"client": "The original's client for TypeScript", "methods": methods}, indent=2) + "\n"
-    if update:
-        KNOWN.write_text(text)
-    elif not KNOWN.exists() or KNOWN.read_text() != text:
-        print("this is not what is written down: look at it, then `make compat-typescript UPDATE=1`", file=sys.stderr)
-        return 1
-    return 0
+    with served() as (world, agent):
+        client = calls.Client(world.url, world.key, agent)
+        methods = [{"method": name, **result(client, call)} for name, call in calls.METHODS.items()]
+    results = {"client": "The original's client for TypeScript", "methods": methods}
+    return settled(HERE / "results.json", results, update=update)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from . import content, events, schema
 from ._async import AsyncEventStream
 from ._operations.files import RawFile
-from ._operations.later import Analytics, Attachment, QueueItem, QueueStats
 from ._operations.sessions import ResumedSession
 from ._retry import NO_RETRY, Retry
 from ._sync import EventStream
@@ -29,7 +28,8 @@ from .errors import (
     UnavailableError,
 )
 from .events import StreamEvent
-from .schema import Agent, ResumeReceipt, Run, Session
+from .schema import Agent, Analytics, Attachment, QueueItem, ResumeReceipt, Run, Session
+from .schema import QueueCounts as QueueStats
 from .transcript import AshRunError, Reply, ToolCall, Transcript, Turn
 
 __all__ = [

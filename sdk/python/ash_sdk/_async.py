@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from ._config import Saving, Settings, lost
+from ._config import Saving, Settings
 from ._program import Ended, Fetch, Open, Program, Read, Sleep, Step, Tell, carried_out, proceed
 from ._streams import PATIENCE_AT_CLOSE, StreamState, Wanted
 from ._wire import Answer, Call, Request
@@ -67,8 +67,8 @@ class AsyncHands:
         try:
             came = await self._do(step)
         except httpx.HTTPError as error:
-            return proceed(program, lost=lost(error))
-        return proceed(program, came)
+            return self._settings.proceed(program, error=error)
+        return self._settings.proceed(program, came)
 
     async def run(self, program: Program[None]) -> AsyncGenerator[StreamEvent, None]:
         """Carries a program out to its end, and passes on what it tells."""

@@ -6,14 +6,17 @@ import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import httpx
 
-from ._program import Lost
+from ._program import Ended, Lost, Program, Step, proceed
 from ._retry import Retry
 from ._version import VERSION
 from ._wire import Request
+from .errors import AuthenticationError
+
+T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:4100"
 
@@ -50,8 +53,28 @@ class Settings:
         url = base_url or server_url or os.environ.get("ASH_SERVER_URL") or DEFAULT_URL
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"the server's address begins with http:// or https://, not like {url!r}")
-        key = token or api_key or os.environ.get("ASH_API_KEY") or None
-        return cls(url.rstrip("/"), key, timeout, retry or Retry(), headers or {})
+        # One that was read from a file often has the end of its line with it.
+        key = (token or api_key or os.environ.get("ASH_API_KEY") or "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError("the API key has characters that no key has")
+        return cls(url.rstrip("/"), key or None, timeout, retry or Retry(), headers or {})
+
+    def proceed(self, program: Program[T], came: Any = None, error: httpx.HTTPError | None = None) -> Step | Ended[T]:
+        """Tells a program what came of its last step, and returns the next one."""
+        try:
+            return proceed(program, came, None if error is None else self._lost(error))
+        except AuthenticationError as refused:
+            if self.token is None:
+                refused.message += ": this client has no API key, neither as `token` nor in `ASH_API_KEY`"
+            raise
+
+    def _lost(self, error: httpx.HTTPError) -> Lost:
+        """What a failure of httpx means for a request."""
+        unsent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
+        reason = str(error) or type(error).__name__
+        if unsent:
+            return Lost(f"no connection to {self.base_url} ({reason}): is the server running there?", sent=False)
+        return Lost(f"the connection to {self.base_url} broke ({reason})", sent=True)
 
     def build(
         self, http: httpx.Client | httpx.AsyncClient, request: Request, silence: float | None = None
@@ -107,9 +130,3 @@ def _pieces(path: Path) -> Iterator[bytes]:
 async def _apieces(path: Path) -> AsyncIterator[bytes]:
     for piece in _pieces(path):
         yield piece
-
-
-def lost(error: httpx.HTTPError) -> Lost:
-    """What a failure of httpx means for a request."""
-    unsent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
-    return Lost(str(error) or type(error).__name__, sent=not unsent)

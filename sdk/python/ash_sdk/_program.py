@@ -91,12 +91,12 @@ def carried_out(call: Call[T], retry: Retry) -> Program[T]:
         except Lost as lost:
             failures += 1
             if failures >= retry.attempts or (lost.sent and request.repeat is Repeat.ONCE):
-                raise AshConnectionError(f"{request.method} {request.path}: {lost}") from lost
+                raise AshConnectionError(f"{request}: {lost}") from lost
             yield Sleep(retry.pause(failures, random.random()))
             continue
         if 200 <= answer.status < 300:
             return call.read(answer)
-        error = refusal(answer.status, answer.headers, answer.body)
+        error = refusal(answer.status, answer.headers, answer.body, str(request))
         if error.status_code == 404 and failures and request.method == "DELETE" and call.read is nothing:
             # The first request did it, and its answer was lost.
             return call.read(answer)
@@ -139,6 +139,8 @@ class Following:
         self.run_id: str | None = None
         self.started = False
         self.finished = False
+        # Somebody was there once: from then on, what fails is the connection.
+        self._reached = False
         self._greeted = False
         self._queued_at: Any = None
         self._failures = 0
@@ -154,6 +156,10 @@ class Following:
                     return
             except Lost as lost:
                 reason = lost
+                self._reached = self._reached or lost.sent
+                # Nobody was ever there: it is a request like any other.
+                if not self._reached and self._failures + 1 >= self.retry.attempts:
+                    raise AshConnectionError(f"{self._request()}: {lost}") from lost
             except AshApiError as error:
                 # Before anything was heard it is an answer; after, the server may be starting again.
                 if not _may_pass(error, Repeat.KEYED):
@@ -182,9 +188,11 @@ class Following:
 
     def _connection(self) -> Program[bool]:
         """One connection, from its request to its end. True if all was said."""
-        head: Answer = yield Open(self._request(), self.retry.silence)
+        request = self._request()
+        head: Answer = yield Open(request, self.retry.silence)
+        self._reached = True
         if head.status != 200:
-            raise refusal(head.status, head.headers, head.body)
+            raise refusal(head.status, head.headers, head.body, str(request))
         kind = head.headers.get("content-type", "nothing")
         if not kind.startswith("text/event-stream"):
             raise AshProtocolError(f"a stream of events was expected, not {kind}")
@@ -248,9 +256,10 @@ class Following:
         return True
 
     def _run(self) -> Program[Mapping[str, Any] | None]:
-        answer: Answer = yield Fetch(Request("GET", at("sessions", self.session, "runs", self.run_id)))
+        request = Request("GET", at("sessions", self.session, "runs", self.run_id))
+        answer: Answer = yield Fetch(request)
         if answer.status != 200:
-            raise refusal(answer.status, answer.headers, answer.body)
+            raise refusal(answer.status, answer.headers, answer.body, str(request))
         run = answer.json().get("run")
         return run if isinstance(run, dict) else None
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from ._config import Saving, Settings, lost
-from ._program import Ended, Fetch, Open, Program, Read, Sleep, Step, Tell, carried_out, proceed
+from ._config import Saving, Settings
+from ._program import Ended, Fetch, Open, Program, Read, Sleep, Step, Tell, carried_out
 from ._streams import PATIENCE_AT_CLOSE, StreamState, Wanted
 from ._wire import Answer, Call, Request
 from .events import StreamEvent
@@ -68,6 +68,7 @@ class Hands:
 
     def run(self, program: Program[T]) -> Generator[StreamEvent, None, T]:
         """Carries a program out to its end, and passes on what it tells."""
+        proceed = self._settings.proceed
         step = proceed(program)
         while not isinstance(step, Ended):
             if isinstance(step, Tell):
@@ -77,7 +78,7 @@ class Hands:
             try:
                 came = self._do(step)
             except httpx.HTTPError as error:
-                step = proceed(program, lost=lost(error))
+                step = proceed(program, error=error)
             else:
                 step = proceed(program, came)
         return step.value

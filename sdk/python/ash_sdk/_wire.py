@@ -43,6 +43,9 @@ class Request:
     # Where the answer goes, if it is a file that may be large.
     save_to: Path | None = None
 
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -57,7 +60,7 @@ class Answer:
         try:
             return json.loads(self.body) if self.body else {}
         except ValueError as error:
-            raise AshProtocolError(f"the server did not answer with JSON: {self.body[:80]!r}") from error
+            raise AshProtocolError(f"no JSON came, but {self.body[:80]!r}: is this an Ash server?") from error
 
 
 @dataclass(frozen=True)

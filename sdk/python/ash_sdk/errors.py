@@ -42,6 +42,7 @@ class AshApiError(AshError):
         retryable: bool = False,
         request_id: str | None = None,
         retry_after: float | None = None,
+        request: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -50,9 +51,11 @@ class AshApiError(AshError):
         self.retryable = retryable
         self.request_id = request_id
         self.retry_after = retry_after
+        self.request = request
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.status_code} {self.code})"
+        what = f": {self.request}" if self.request else ""
+        return f"{self.message} ({self.status_code} {self.code}{what})"
 
 
 class InvalidRequestError(AshApiError):
@@ -103,15 +106,15 @@ _CLASSES: dict[int, type[AshApiError]] = {
 }
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes) -> AshApiError:
-    """Makes an error of an answer that is one."""
+def refusal(status: int, headers: Mapping[str, str], body: bytes, request: str) -> AshApiError:
+    """Makes an error of an answer that is one. `request` is what was asked, for people."""
     try:
         told = json.loads(body)
     except ValueError:
         told = None
     told = told if isinstance(told, dict) else {}
     # The original has its sentence in `message` where it has one at all.
-    message = told.get("message") or told.get("error") or f"the server answered with status {status}"
+    message = told.get("message") or told.get("error") or f"status {status}, and not as an Ash server says it"
     kind = _CLASSES.get(status, ServerError if status >= 500 else InvalidRequestError)
     return kind(
         str(message),
@@ -120,6 +123,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> AshApiError
         retryable=bool(told.get("retryable", status in (429, 503))),
         request_id=told.get("requestId") or headers.get("x-request-id"),
         retry_after=_seconds(headers.get("retry-after")),
+        request=request,
     )
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import io
 import tarfile
-import time
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
-from world import PATIENCE, World
+from world import World, eventually
 
 from ash_sdk import (
     AshApiError,
@@ -31,19 +28,7 @@ from ash_sdk import (
 from ash_sdk.content import text
 from ash_sdk.events import PermissionRequestEvent, SessionResumedEvent
 
-T = TypeVar("T")
-
 WRITE = 'Remember the heron.\n/tool write_file {"path": "a.txt", "content": "one\\n"}\n/say Done.'
-
-
-def eventually(look: Callable[[], T | None]) -> T:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen")
 
 
 def test_agents(client: AshClient, tmp_path: Path, kind: str) -> None:
@@ -62,11 +47,36 @@ def test_agents(client: AshClient, tmp_path: Path, kind: str) -> None:
     assert client.get_agent_file(name, "CLAUDE.md").content.strip() == "You are tiny."
     assert [version.version_number for version in client.list_agent_versions(name)] == [3, 2, 1]
     assert client.get_agent_version(name, 1).agent_name == name
+    assert client.update_agent_config(name, {"color": "green"})["color"] == "green"
+    assert client.update_agent_config(name, {"size": 3}) == client.get_agent_config(name)
+    assert client.get_agent_config(name)["color"] == "green"
     client.delete_agent(name)
     with pytest.raises(NotFoundError) as gone:
         client.get_agent(name)
     assert (gone.value.status_code, gone.value.code, gone.value.retryable) == (404, "not_found", False)
     assert gone.value.request_id
+
+
+def test_files_and_versions_of_an_agent(client: AshClient, kind: str) -> None:
+    name = f"changed-{kind}"
+    client.create_agent(name, system_prompt="You are small.")
+    written = client.upload_agent_files(name, {"more.md": "More."}, idempotency_key=f"files-of-{name}")
+    assert (written.written, written.version) == (1, 2)
+    again = client.upload_agent_files(name, {"more.md": "More."}, idempotency_key=f"files-of-{name}")
+    assert again == written
+    assert "more.md" in [file.path for file in client.list_agent_files(name)]
+    client.delete_agent_file(name, "more.md")
+    assert "more.md" not in [file.path for file in client.list_agent_files(name)]
+    made = client.create_agent_version(name, name="tiny", system_prompt="You are tiny.", clone_from=1)
+    assert (made.name, made.is_active) == ("tiny", False)
+    number = made.version_number
+    changed = client.update_agent_version(name, made.id, release_notes="Smaller.", knowledge_files=["CLAUDE.md"])
+    assert (changed.release_notes, changed.knowledge_files) == ("Smaller.", ["CLAUDE.md"])
+    assert client.get_agent_version(name, number).system_prompt.strip() == "You are tiny."
+    assert client.activate_agent_version(name, number).version_number == number
+    client.delete_agent_version(name, 1)
+    assert 1 not in [version.version_number for version in client.list_agent_versions(name)]
+    client.delete_agent(name)
 
 
 def test_a_session_from_its_beginning_to_its_end(client: AshClient) -> None:
@@ -105,22 +115,29 @@ def test_what_is_refused_has_a_class_and_a_code(client: AshClient, world: World,
     with pytest.raises(InvalidRequestError) as invalid:
         client.create_session("notes", permission_mode="weird")  # type: ignore[arg-type]
     assert (invalid.value.status_code, invalid.value.code) == (400, "invalid_request")
-    with pytest.raises(NotFoundError):
-        client.get_session(uuid.uuid4())
+    nobody = uuid.uuid4()
+    with pytest.raises(NotFoundError, match=rf"\(404 not_found: GET /api/sessions/{nobody}\)"):
+        client.get_session(nobody)
     with pytest.raises(InvalidRequestError):
         client.get_session("../health")
     with AshClient(world.url, "wrong") as stranger, pytest.raises(AuthenticationError) as unknown:
         stranger.list_agents()
     assert unknown.value.code == "unauthorized"
+    with AshClient(world.url) as nameless, pytest.raises(AuthenticationError, match="this client has no API key"):
+        nameless.list_agents()
+    with AshClient(world.url, world.key + "\n") as from_a_file:
+        assert from_a_file.list_agents()
     client.end_session(client.create_session("notes", idempotency_key="k" + session.id).id)
     with pytest.raises(ConflictError) as conflict:
         client.create_session("notes", idempotency_key="k" + session.id, title="other")
     assert conflict.value.code == "idempotency_mismatch"
     with AshClient("http://127.0.0.1:1", retry=Retry(attempts=2, first_pause=0)) as nowhere:
-        with pytest.raises(AshConnectionError):
+        with pytest.raises(AshConnectionError, match=r"GET /health: no connection to http://127\.0\.0\.1:1 .*running"):
             nowhere.health()
         with pytest.raises(AshConnectionError):
             nowhere.pause_session(session.id)
+        with pytest.raises(AshConnectionError, match=r"messages: no connection to http://127\.0\.0\.1:1 "):
+            nowhere.send_message(session.id, "Is anybody there?")
 
 
 def test_history(client: AshClient, session: Session, tmp_path: Path) -> None:
@@ -192,6 +209,16 @@ def test_files(client: AshClient, session: Session, tmp_path: Path) -> None:
     assert client.delete_session_file(session.id, "dir", recursive=True).deleted
     with pytest.raises(NotFoundError):
         client.download_session_file(session.id, "dir/ä b.txt")
+
+
+def test_attachments(client: AshClient, session: Session) -> None:
+    made = client.upload_attachment(session.id, "a.txt", b"hi")
+    assert (made.filename, made.mime_type, made.size, made.session_id) == ("a.txt", "text/plain", 2, session.id)
+    assert client.download_session_file(session.id, made.path) == b"hi"
+    assert [one.id for one in client.list_attachments(session.id)] == [made.id]
+    assert client.download_attachment(made.id) == b"hi"
+    client.delete_attachment(made.id)
+    assert client.list_attachments(session.id) == []
 
 
 def test_what_was_said_can_be_read_in_every_way(client: AshClient, session: Session) -> None:

@@ -240,6 +240,17 @@ def test_the_end_of_a_run_that_was_in_a_gap_is_asked_for() -> None:
     assert played.names == ["session_start", "run_started", "gap", "done"]
 
 
+def test_a_server_that_was_never_there_is_not_waited_for_as_one_that_comes_back() -> None:
+    with pytest.raises(AshConnectionError, match="messages: refused") as nobody:
+        Played(message().events(), *[UNREACHED] * RETRY.attempts)
+    assert not isinstance(nobody.value, AshStreamError)
+    patient = Retry(attempts=2, reconnects=9)
+    for first in (CUT, OPENED):
+        again = Following("s", patient, message=Request("POST", "/m"))
+        end = START + frame("done", 2, runId="r")
+        assert Played(again.events(), first, CUT, *[UNREACHED] * 5, OPENED, end).over
+
+
 def test_reconnects_are_bounded_and_counted_anew_when_something_comes() -> None:
     start = frame("run_started", 4, runId="r", turn=1)
     with pytest.raises(AshStreamError) as broke:

@@ -16,8 +16,7 @@ import pytest
 from both import client_of
 from conftest import BRISK
 from proxy import Proxy
-from test_calls import eventually
-from world import ROOT, World
+from world import ROOT, World, eventually
 
 from ash_sdk import AshClient, AshStreamError, AsyncAshClient, Retry, Session, StreamEvent, Transcript, directory
 from ash_sdk.events import DoneEvent, RunRetryEvent, RunStartedEvent, TextDeltaEvent

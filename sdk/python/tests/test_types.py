@@ -112,6 +112,8 @@ def test_every_query_of_the_document_can_be_asked() -> None:
         ("get", "/api/sessions/{id}/messages"): "list_messages",
         ("get", "/api/sessions/{id}/snapshots/{snapshot}/diff"): "diff_snapshot",
         ("get", "/api/usage"): "list_usage_events",
+        ("get", "/api/queue"): "list_queue_items",
+        ("get", "/api/analytics"): "get_analytics",
     }
     for (method, path), name in methods.items():
         wanted = {one["name"] for one in DOCUMENT["paths"][path][method]["parameters"] if one["in"] == "query"}
@@ -150,6 +152,9 @@ def test_a_client_says_what_is_wrong_with_its_arguments(monkeypatch: pytest.Monk
         AshClient("http://a", token="k", api_key="k")
     with pytest.raises(ValueError, match="http"):
         AshClient("localhost:4100")
+    with pytest.raises(ValueError, match="key") as odd:
+        AshClient("http://a", "s3cret\nX-Other: 1")
+    assert "s3cret" not in str(odd.value)
     monkeypatch.setenv("ASH_SERVER_URL", "http://from-the-environment/")
     monkeypatch.setenv("ASH_API_KEY", "s3cret")
     client: Any = AshClient()

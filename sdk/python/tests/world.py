@@ -7,12 +7,27 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # How long anything may take. It is reached only if something is wrong.
 PATIENCE = 60.0
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def eventually(look: Callable[[], T | None]) -> T:
+    """What somebody sees who looks until there is something."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen")
 
 
 def programs() -> Path:

@@ -20,6 +20,8 @@ export interface ApiProblem {
   requestId: string | undefined;
   /** How long the server asks to wait, in milliseconds, if it does. */
   retryAfterMs: number | undefined;
+  /** What was asked, for a person: `GET /api/sessions/…`. */
+  request?: string | undefined;
 }
 
 /** The server answered, and said no. */
@@ -30,6 +32,7 @@ export class AshApiError extends AshError implements ApiProblem {
   readonly retryable: boolean;
   readonly requestId: string | undefined;
   readonly retryAfterMs: number | undefined;
+  readonly request: string | undefined;
 
   constructor(problem: ApiProblem) {
     super(problem.message);
@@ -38,6 +41,7 @@ export class AshApiError extends AshError implements ApiProblem {
     this.retryable = problem.retryable;
     this.requestId = problem.requestId;
     this.retryAfterMs = problem.retryAfterMs;
+    this.request = problem.request;
   }
 }
 
@@ -167,7 +171,7 @@ export function apiError(problem: ApiProblem): AshApiError {
 }
 
 /** Makes an error of an answer that is not a success. Its body may be anything: there are proxies in between. */
-export async function apiErrorOf(response: Response, now: number = Date.now()): Promise<AshApiError> {
+export async function apiErrorOf(response: Response, request: string, now: number = Date.now()): Promise<AshApiError> {
   const body = parseObject(await response.text().catch(() => ""));
   const text = (name: string): string | undefined => {
     const value = body[name];
@@ -178,10 +182,11 @@ export async function apiErrorOf(response: Response, now: number = Date.now()): 
     statusCode: status,
     code: text("code") ?? `http_${status}`,
     // Other servers of this API put the sentence into `message`.
-    message: (text("code") === undefined ? text("message") : undefined) ?? text("error") ?? `the server answered with status ${status}`,
+    message: (text("code") === undefined ? text("message") : undefined) ?? text("error") ?? `status ${status}, and not as an Ash server says it`,
     retryable: typeof body["retryable"] === "boolean" ? body["retryable"] : status === 429 || (status >= 502 && status <= 504),
     requestId: text("requestId") ?? response.headers.get("x-request-id") ?? undefined,
     retryAfterMs: retryAfter(response.headers.get("retry-after"), now),
+    request,
   });
 }
 

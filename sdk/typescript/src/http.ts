@@ -66,29 +66,31 @@ export interface Arriving {
 export class Transport {
   readonly options: Readonly<AshClientOptions>;
   readonly #base: string;
+  readonly #key: string | undefined;
   readonly #retry: RetryOptions;
 
   constructor(options: AshClientOptions) {
     this.options = options;
-    this.#base = options.serverUrl.replace(/\/+$/, "");
+    this.#base = baseOf(options);
+    this.#key = keyOf(options);
     this.#retry = { ...REQUEST_RETRY, ...options.retry };
   }
 
   /** The JSON of an answer. */
   async json<T>(ask: Ask): Promise<T> {
     // Asked again as a whole: the connection may break within the body.
-    return this.#again(ask, async ({ response, arrived }) => {
-      const text = await response
+    const text = await this.#again(ask, async ({ response, arrived }) =>
+      response
         .text()
         .catch((error: unknown) => Promise.reject(this.broken(ask, error)))
-        .finally(arrived);
-      if (text === "") return {} as T;
-      try {
-        return JSON.parse(text) as T;
-      } catch (cause) {
-        throw new AshConnectionError(`the answer to ${ask.method} ${ask.path} is not JSON`, { cause });
-      }
-    });
+        .finally(arrived),
+    );
+    if (text === "") return {} as T;
+    try {
+      return JSON.parse(text) as T;
+    } catch (cause) {
+      throw new AshConnectionError(`${ask.method} ${this.#base}${ask.path}: the answer is no JSON; is this an Ash server?`, { cause });
+    }
   }
 
   /** The bytes of an answer. */
@@ -111,7 +113,7 @@ export class Transport {
   /** Sends a request once. What is not a success is an error. */
   async once(ask: Ask, key: string | undefined): Promise<Arriving> {
     const headers = new Headers({ ...this.options.headers, ...ask.headers });
-    if (this.options.apiKey !== undefined) headers.set("authorization", `Bearer ${this.options.apiKey}`);
+    if (this.#key !== undefined) headers.set("authorization", `Bearer ${this.#key}`);
     if (key !== undefined) headers.set("idempotency-key", key);
     const milliseconds = ask.timeoutMs ?? this.options.timeoutMs ?? TIMEOUT_MS;
     const late = new AbortController();
@@ -129,7 +131,7 @@ export class Transport {
     const send = this.options.fetch ?? globalThis.fetch;
     try {
       const response = await send(this.#base + ask.path + queryOf(ask.query), init);
-      if (!response.ok) throw await apiErrorOf(response);
+      if (!response.ok) throw this.#explained(await apiErrorOf(response, `${ask.method} ${ask.path}`));
       return { response, arrived };
     } catch (error) {
       arrived();
@@ -140,8 +142,15 @@ export class Transport {
 
   /** The error of a connection that failed. */
   broken(ask: Ask, cause: unknown): AshConnectionError {
-    const reason = cause instanceof Error ? (cause.cause instanceof Error ? cause.cause.message : cause.message) : String(cause);
+    const inner: unknown = cause instanceof Error ? (cause.cause ?? cause) : cause;
+    const code = inner instanceof Error && "code" in inner ? inner.code : undefined;
+    const reason = REASONS[String(code)] ?? (inner instanceof Error ? inner.message : String(inner));
     return new AshConnectionError(`${ask.method} ${this.#base}${ask.path}: ${reason}`, { cause });
+  }
+
+  #explained(error: AshApiError): AshApiError {
+    if (error.statusCode === 401 && this.#key === undefined) error.message += ": this client has no apiKey";
+    return error;
   }
 
   async #again<T>(ask: Ask, read: (answer: Arriving) => Promise<T>): Promise<T> {
@@ -158,6 +167,27 @@ export class Transport {
       }
     }
   }
+}
+
+/** What people can do something about, in words; by the codes that Node has. */
+const REASONS: Readonly<Record<string, string>> = {
+  ECONNREFUSED: "the connection is refused (ECONNREFUSED): is the server running there?",
+  ERR_SSL_WRONG_VERSION_NUMBER: "no TLS is spoken there: is it http:// and not https://?",
+};
+
+function baseOf({ serverUrl }: AshClientOptions): string {
+  const isRelative = typeof location !== "undefined" && /^(\/|$)/.test(serverUrl);
+  if (!isRelative && !/^https?:\/\//i.test(serverUrl)) {
+    throw new TypeError(`the serverUrl begins with http:// or https://, not like ${JSON.stringify(serverUrl)}`);
+  }
+  return serverUrl.replace(/\/+$/, "");
+}
+
+/** The key; one that was read from a file often has the end of its line with it. */
+function keyOf({ apiKey }: AshClientOptions): string | undefined {
+  const key = apiKey?.trim() ?? "";
+  if (!/^[\x20-\x7e]*$/.test(key)) throw new TypeError("the apiKey has characters that no key has");
+  return key === "" ? undefined : key;
 }
 
 /** How long to wait before a request is sent again; undefined if it must not be. */

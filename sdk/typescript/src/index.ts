@@ -19,6 +19,5 @@ export {
 } from "./transcript.js";
 export * from "./errors.js";
 export type * from "./events.js";
-export type * from "./provisional.js";
 export type * from "./types.js";
 export type { components, operations } from "./schema.js";

@@ -24,6 +24,14 @@ export type Agent = Schemas["Agent"];
 export type AgentUpdate = Options<Schemas["UpdateAgent"]>;
 /** A file of an agent to be deployed, in base64. */
 export type AgentFile = Schemas["AgentFile"];
+/** One version of an agent. */
+export type AgentVersion = Schemas["AgentVersion"];
+/** A version to be made. */
+export type CreateAgentVersionInput = Options<Schemas["NewAgentVersion"]>;
+/** A change of a version. */
+export type UpdateAgentVersionInput = Options<Schemas["UpdateAgentVersion"]>;
+/** Free settings of an agent. */
+export type AgentConfig = Schemas["AgentConfig"]["config"];
 /** The execution of one message. */
 export type Run = Schemas["Run"];
 /** What a run consumed. */
@@ -70,6 +78,16 @@ export type DeleteSessionFileResponse = Schemas["FileDeleted"];
 export type ListAgentFilesResponse = Schemas["AgentFiles"];
 /** A file of an agent. */
 export type GetAgentFileResponse = Schemas["AgentFileContent"];
+/** A file that is attached to a session. */
+export type Attachment = Schemas["Attachment"];
+/** Where a prompt in the queue stands. */
+export type QueueItemStatus = Schemas["QueueItemStatus"];
+/** A prompt in the queue. */
+export type QueueItem = Schemas["QueueItem"];
+/** How many prompts stand where. */
+export type QueueStats = Schemas["QueueCounts"];
+/** An account in figures. */
+export type Analytics = Schemas["Analytics"];
 /** A line that something in the sandbox wrote. */
 export type SandboxLogEntry = Schemas["Log"];
 /** What the sandbox wrote. */

@@ -20,7 +20,7 @@ use crate::talk::model;
 use crate::world::{bridge_program, can_isolate, end_sandboxes, processes_mentioning};
 
 /// What is not run, by page and first line, and why.
-const SKIPPED: [(&str, &str, &str); 10] = [
+const SKIPPED: [(&str, &str, &str); 7] = [
     ("README.md", "make demo", "it builds, and is run by a test of its own"),
     (
         "README.md",
@@ -33,24 +33,9 @@ const SKIPPED: [(&str, &str, &str); 10] = [
         "it was built for this test",
     ),
     (
-        "docs/permissions.md",
-        "ash session permissions 01994c6f",
-        "nothing is asked in the session of this test",
-    ),
-    (
         "docs/agent-runtimes.md",
         "ash agent-runtime install claude            # the release that this version of Ash is tried with",
         "it asks a registry; tests of their own have one",
-    ),
-    (
-        "docs/bundles.md",
-        "ash session export 0192f0c1",
-        "it needs a session; tests of their own have one",
-    ),
-    (
-        "docs/cloud.md",
-        "ash session import --list",
-        "it needs a bucket; tests of their own have one",
     ),
     (
         "docs/legacy.md",

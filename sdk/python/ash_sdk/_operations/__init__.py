@@ -6,8 +6,8 @@ from .account import AccountOperations
 from .agents import AgentOperations
 from .files import FileOperations
 from .history import HistoryOperations
-from .later import LaterOperations
 from .messages import MessageOperations
+from .queue import QueueOperations
 from .sessions import SessionOperations
 
 
@@ -17,8 +17,8 @@ class Operations(
     HistoryOperations,
     FileOperations,
     AgentOperations,
+    QueueOperations,
     AccountOperations,
-    LaterOperations,
 ):
     """All of them."""
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from .._method import operation
 from .._wire import Answer, Call, Id, Repeat, at, call, given, many, nothing, one
 from ..schema import (
+    Analytics,
     ApiKey,
     ApiKeyMade,
     Credential,
@@ -136,6 +137,11 @@ class AccountOperations:
         """What was used, all together."""
         query = _usage(session_id, agent_name, after, before, None)
         return call("GET", at("usage", "stats"), one(Stats, "stats"), query=query)
+
+    @operation
+    def get_analytics(self, *, after: When | None = None, before: When | None = None) -> Call[Analytics]:
+        """Agents, sessions and usage in numbers."""
+        return call("GET", at("analytics"), one(Analytics), query=_usage(None, None, after, before, None))
 
 
 def _text(answer: Answer) -> str:

@@ -1,4 +1,4 @@
-"""The files of a session, and commands beside its agent."""
+"""The files of a session, what is attached to it, and commands beside its agent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from os import PathLike
 from pathlib import Path
 
 from .._method import operation
-from .._wire import Answer, Call, Id, Repeat, at, call, content, file_at, given, many, one, saved
-from ..content import FilesGiven, encoded
+from .._wire import Answer, Call, Id, Repeat, at, call, content, file_at, given, many, nothing, one, saved
+from ..content import FilesGiven, encoded, media_type
 from ..schema import (
+    Attachment,
     Egress,
     ExecOutcome,
     FileContent,
@@ -127,3 +128,39 @@ class FileOperations:
     def list_egress(self, session_id: Id, *, limit: int | None = None) -> Call[Egress]:
         """What the sandbox asked of other hosts, and what the session has spent."""
         return call("GET", at("sessions", session_id, "egress"), one(Egress), query=given(limit=limit))
+
+    @operation
+    def upload_attachment(
+        self,
+        session_id: Id,
+        filename: str,
+        content: bytes,
+        *,
+        mime_type: str | None = None,
+        message_id: Id | None = None,
+        idempotency_key: str | None = None,
+    ) -> Call[Attachment]:
+        """Hands a file to a session."""
+        body = given(
+            filename=filename,
+            content=base64.b64encode(content).decode(),
+            mime_type=mime_type or media_type(filename),
+            message_id=None if message_id is None else str(message_id),
+        )
+        path, read = at("sessions", session_id, "attachments"), one(Attachment, "attachment")
+        return call("POST", path, read, body=body, repeat=Repeat.KEYED, key=idempotency_key)
+
+    @operation
+    def list_attachments(self, session_id: Id) -> Call[list[Attachment]]:
+        """Lists the files that were handed to a session."""
+        return call("GET", at("sessions", session_id, "attachments"), many(Attachment, "attachments"))
+
+    @operation
+    def download_attachment(self, attachment_id: Id) -> Call[bytes]:
+        """Reads a file that was handed to a session."""
+        return call("GET", at("attachments", attachment_id), content)
+
+    @operation
+    def delete_attachment(self, attachment_id: Id) -> Call[None]:
+        """Removes a file that was handed to a session."""
+        return call("DELETE", at("attachments", attachment_id), nothing)

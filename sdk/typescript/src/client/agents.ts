@@ -1,7 +1,17 @@
 /** Agents, their files, their settings and their versions. */
 import { filePath, part } from "../http.js";
-import type { AgentConfig, AgentVersion, CreateAgentVersionInput, UpdateAgentVersionInput } from "../provisional.js";
-import type { Agent, AgentFile, AgentUpdate, Answer, GetAgentFileResponse, ListAgentFilesResponse } from "../types.js";
+import type {
+  Agent,
+  AgentConfig,
+  AgentFile,
+  AgentUpdate,
+  AgentVersion,
+  Answer,
+  CreateAgentVersionInput,
+  GetAgentFileResponse,
+  ListAgentFilesResponse,
+  UpdateAgentVersionInput,
+} from "../types.js";
 import { BaseClient } from "./base.js";
 
 /** What an agent is made of. */
@@ -15,18 +25,21 @@ export interface CreateAgentOptions {
 }
 
 const agentPath = (name: string): string => `/api/agents/${part(name)}`;
+const versionPath = (name: string, version: number | string): string => `${agentPath(name)}/versions/${part(String(version))}`;
 
 /** The part of the client that is about agents. */
 export class AgentMethods extends BaseClient {
   /** Deploys a directory of the server's machine. Under a name that is taken it becomes the next version. */
   async deployAgent(name: string, path: string, options: { env?: Record<string, string> } = {}): Promise<Agent> {
-    const json = { name, path, ...options };
-    return (await this.http.json<Answer<"deployAgent">>({ method: "POST", path: "/api/agents", json, key: true })).agent;
+    return this.#deploy({ name, path, ...options });
   }
 
   /** Deploys an agent from instructions, or from files that are sent along. */
   async createAgent(name: string, options: CreateAgentOptions = {}): Promise<Agent> {
-    const json = { name, ...options };
+    return this.#deploy({ name, ...options });
+  }
+
+  async #deploy(json: unknown): Promise<Agent> {
     return (await this.http.json<Answer<"deployAgent">>({ method: "POST", path: "/api/agents", json, key: true })).agent;
   }
 
@@ -62,25 +75,25 @@ export class AgentMethods extends BaseClient {
     return this.http.json<Answer<"getAgentFile">>(ask);
   }
 
-  /** Writes files of an agent, in base64 (`toBase64`); says how many. */
-  async uploadAgentFiles(name: string, files: AgentFile[]): Promise<{ written: number }> {
+  /** Writes files of an agent, in base64 (`toBase64`); says how many. It is the next version. */
+  async uploadAgentFiles(name: string, files: AgentFile[]): Promise<Answer<"writeAgentFiles">> {
     return this.http.json({ method: "POST", path: `${agentPath(name)}/files`, json: { files }, key: true });
   }
 
   /** Deletes a file of an agent. */
-  async deleteAgentFile(name: string, path: string): Promise<{ deleted: boolean }> {
+  async deleteAgentFile(name: string, path: string): Promise<Answer<"deleteAgentFile">> {
     return this.http.json({ method: "DELETE", path: `${agentPath(name)}/files/${filePath(path)}`, repeat: "refused" });
   }
 
   /** The free settings of an agent. */
   async getAgentConfig(name: string): Promise<AgentConfig> {
-    return (await this.http.json<{ config: AgentConfig }>({ method: "GET", path: `${agentPath(name)}/config` })).config;
+    return (await this.http.json<Answer<"getAgentConfig">>({ method: "GET", path: `${agentPath(name)}/config` })).config;
   }
 
   /** Changes some of an agent's free settings; the others stay. */
   async updateAgentConfig(name: string, updates: AgentConfig): Promise<AgentConfig> {
     const ask = { method: "PATCH", path: `${agentPath(name)}/config`, json: updates, repeat: "always" } as const;
-    return (await this.http.json<{ config: AgentConfig }>(ask)).config;
+    return (await this.http.json<Answer<"updateAgentConfig">>(ask)).config;
   }
 
   /** The versions of an agent. */
@@ -90,32 +103,28 @@ export class AgentMethods extends BaseClient {
 
   /** One version of an agent, by its number or its id. */
   async getAgentVersion(name: string, version: number | string): Promise<AgentVersion> {
-    const path = `${agentPath(name)}/versions/${part(String(version))}`;
-    return (await this.http.json<Answer<"getAgentVersion">>({ method: "GET", path })).version;
+    return (await this.http.json<Answer<"getAgentVersion">>({ method: "GET", path: versionPath(name, version) })).version;
   }
 
   /** Makes a version of an agent. It is not active yet. */
   async createAgentVersion(name: string, input: CreateAgentVersionInput): Promise<AgentVersion> {
     const ask = { method: "POST", path: `${agentPath(name)}/versions`, json: input, key: true } as const;
-    return (await this.http.json<{ version: AgentVersion }>(ask)).version;
+    return (await this.http.json<Answer<"createAgentVersion">>(ask)).version;
   }
 
   /** Changes a version of an agent. */
   async updateAgentVersion(name: string, version: number | string, updates: UpdateAgentVersionInput): Promise<AgentVersion> {
-    const path = `${agentPath(name)}/versions/${part(String(version))}`;
-    const ask = { method: "PATCH", path, json: updates, repeat: "always" } as const;
-    return (await this.http.json<{ version: AgentVersion }>(ask)).version;
+    const ask = { method: "PATCH", path: versionPath(name, version), json: updates, repeat: "always" } as const;
+    return (await this.http.json<Answer<"updateAgentVersion">>(ask)).version;
   }
 
   /** Deletes a version of an agent. */
   async deleteAgentVersion(name: string, version: number | string): Promise<void> {
-    const path = `${agentPath(name)}/versions/${part(String(version))}`;
-    await this.http.json<unknown>({ method: "DELETE", path, repeat: "refused" });
+    await this.http.json<unknown>({ method: "DELETE", path: versionPath(name, version), repeat: "refused" });
   }
 
   /** Makes a version the one that new sessions begin with. */
-  async activateAgentVersion(name: string, version: number | string): Promise<{ activated: boolean; versionNumber: number }> {
-    const path = `${agentPath(name)}/versions/${part(String(version))}/activate`;
-    return this.http.json({ method: "POST", path, repeat: "always" });
+  async activateAgentVersion(name: string, version: number | string): Promise<Answer<"activateAgentVersion">> {
+    return this.http.json({ method: "POST", path: `${versionPath(name, version)}/activate`, repeat: "always" });
   }
 }

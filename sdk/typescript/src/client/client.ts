@@ -1,8 +1,20 @@
 /** The client, with what is not about one session. */
 import type { AshClientOptions } from "../http.js";
 import { part } from "../http.js";
-import type { Analytics, QueueItem, QueueItemStatus, QueueStats } from "../provisional.js";
-import type { Answer, ApiKey, ApiKeyMade, Credential, CredentialType, HealthResponse, UsageEvent, UsageStats } from "../types.js";
+import type {
+  Analytics,
+  Answer,
+  ApiKey,
+  ApiKeyMade,
+  Credential,
+  CredentialType,
+  HealthResponse,
+  QueueItem,
+  QueueItemStatus,
+  QueueStats,
+  UsageEvent,
+  UsageStats,
+} from "../types.js";
 import { FileMethods } from "./files.js";
 
 /** Keys of Amazon Bedrock. */
@@ -91,28 +103,28 @@ export class AshClient extends FileMethods {
     options: { sessionId?: string; priority?: number; maxRetries?: number } = {},
   ): Promise<QueueItem> {
     const ask = { method: "POST", path: "/api/queue", json: { agentName, prompt, ...options }, key: true } as const;
-    return (await this.http.json<{ item: QueueItem }>(ask)).item;
+    return (await this.http.json<Answer<"enqueue">>(ask)).item;
   }
 
-  /** Queued prompts. */
-  async listQueueItems(options: { status?: QueueItemStatus; limit?: number } = {}): Promise<QueueItem[]> {
-    return (await this.http.json<{ items: QueueItem[] }>({ method: "GET", path: "/api/queue", query: options })).items;
+  /** Queued prompts, newest first. The `id` of the last one is the `cursor` of the next page. */
+  async listQueueItems(options: { status?: QueueItemStatus; limit?: number; cursor?: string } = {}): Promise<QueueItem[]> {
+    return (await this.http.json<Answer<"listQueueItems">>({ method: "GET", path: "/api/queue", query: options })).items;
   }
 
   /** One queued prompt. */
   async getQueueItem(id: string): Promise<QueueItem> {
-    return (await this.http.json<{ item: QueueItem }>({ method: "GET", path: `/api/queue/${part(id)}` })).item;
+    return (await this.http.json<Answer<"getQueueItem">>({ method: "GET", path: `/api/queue/${part(id)}` })).item;
   }
 
   /** Takes a prompt out of the queue, if work on it has not begun. */
   async cancelQueueItem(id: string): Promise<QueueItem> {
     const ask = { method: "DELETE", path: `/api/queue/${part(id)}`, repeat: "refused" } as const;
-    return (await this.http.json<{ item: QueueItem }>(ask)).item;
+    return (await this.http.json<Answer<"cancelQueueItem">>(ask)).item;
   }
 
   /** How many prompts stand where. */
   async getQueueStats(): Promise<QueueStats> {
-    return (await this.http.json<{ stats: QueueStats }>({ method: "GET", path: "/api/queue/stats" })).stats;
+    return (await this.http.json<Answer<"getQueueStats">>({ method: "GET", path: "/api/queue/stats" })).stats;
   }
 
   /** What was consumed, newest first. */
@@ -125,9 +137,9 @@ export class AshClient extends FileMethods {
     return (await this.http.json<Answer<"getUsageStats">>({ method: "GET", path: "/api/usage/stats", query: { ...options } })).stats;
   }
 
-  /** Figures of everything. */
-  async getAnalytics(): Promise<Analytics> {
-    return this.http.json({ method: "GET", path: "/api/analytics" });
+  /** An account in figures; what was consumed, after and before some time. */
+  async getAnalytics(options: Pick<UsageOptions, "after" | "before"> = {}): Promise<Analytics> {
+    return this.http.json<Answer<"getAnalytics">>({ method: "GET", path: "/api/analytics", query: { ...options } });
   }
 
   /** The API keys, without their secrets. */

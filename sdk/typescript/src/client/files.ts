@@ -1,9 +1,9 @@
 /** Files of sessions: one by one, as bundles, as attachments. */
 import { type BytesInput, bytesOf, ownBytes, toBase64 } from "../bytes.js";
 import { filePath, part } from "../http.js";
-import type { Attachment } from "../provisional.js";
 import type {
   Answer,
+  Attachment,
   Bytes,
   DeleteSessionFileResponse,
   GetFileResponse,
@@ -84,7 +84,7 @@ export class FileMethods extends MessageMethods {
     await this.http.json<unknown>({ method: "POST", path: sessionPath(id, "/workspace"), json, repeat: "always" });
   }
 
-  /** Sends a file along with a conversation. The agent finds it below `attachments/`. */
+  /** Sends a file along with a conversation. The agent finds it at its `path`. */
   async uploadAttachment(
     id: string,
     filename: string,
@@ -93,13 +93,13 @@ export class FileMethods extends MessageMethods {
   ): Promise<Attachment> {
     const json = { filename, content: toBase64(await bytesOf(content)), ...options };
     const ask = { method: "POST", path: sessionPath(id, "/attachments"), json, key: true } as const;
-    return (await this.http.json<{ attachment: Attachment }>(ask)).attachment;
+    return (await this.http.json<Answer<"attachFile">>(ask)).attachment;
   }
 
   /** The files that were sent along. */
   async listAttachments(id: string): Promise<Attachment[]> {
     const ask = { method: "GET", path: sessionPath(id, "/attachments") } as const;
-    return (await this.http.json<{ attachments: Attachment[] }>(ask)).attachments;
+    return (await this.http.json<Answer<"listAttachments">>(ask)).attachments;
   }
 
   /** The bytes of a file that was sent along. */

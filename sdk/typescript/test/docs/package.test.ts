@@ -48,7 +48,7 @@ test("it can be packed and installed, and brings nothing else", () => {
   const [packed] = JSON.parse(npm(checkout, "pack", "--json", "--pack-destination", directory)) as { filename: string; files: { path: string }[] }[];
   assert.ok(packed !== undefined);
   const paths = packed.files.map(({ path }) => path);
-  assert.ok(paths.includes("dist/index.js") && paths.includes("dist/index.d.ts") && paths.includes("README.md"));
+  assert.ok(paths.includes("dist/index.js") && paths.includes("dist/index.d.ts") && paths.includes("README.md") && paths.includes("LICENSE"));
   assert.ok(!paths.some((path) => path.startsWith("test/") || path.startsWith("scripts/")), paths.join(" "));
   const place = project("from-archive");
   npm(place, "install", join(directory, packed.filename));

@@ -31,6 +31,25 @@ test("agents", async () => {
   await assert.rejects(client.deployAgent("nowhere", "/nonexistent"), ash.AshApiError);
 });
 
+test("files, settings and versions of an agent", async () => {
+  await client.createAgent("changed", { systemPrompt: "Be kind." });
+  const written = await client.uploadAgentFiles("changed", [{ path: "more.md", content: ash.toBase64("More.") }]);
+  assert.deepEqual([written.written, written.version], [1, 2]);
+  assert.equal((await client.deleteAgentFile("changed", "more.md")).deleted, true);
+  await client.updateAgentConfig("changed", { color: "green" });
+  const config: ash.AgentConfig = await client.updateAgentConfig("changed", { size: 3 });
+  assert.deepEqual(await client.getAgentConfig("changed"), config);
+  assert.equal(config["color"], "green");
+  const input: ash.CreateAgentVersionInput = { name: "tiny", systemPrompt: "Be tiny.", cloneFrom: 1 };
+  const made: ash.AgentVersion = await client.createAgentVersion("changed", input);
+  assert.deepEqual([made.name, made.isActive], ["tiny", false]);
+  assert.equal((await client.updateAgentVersion("changed", made.id, { releaseNotes: "Smaller." })).releaseNotes, "Smaller.");
+  assert.equal((await client.activateAgentVersion("changed", made.versionNumber)).versionNumber, made.versionNumber);
+  await client.deleteAgentVersion("changed", 1);
+  assert.ok((await client.listAgentVersions("changed")).every(({ versionNumber }) => versionNumber !== 1));
+  await client.deleteAgent("changed");
+});
+
 test("sessions are made with all options, listed, paged and ended", async () => {
   const made = await session({ title: "A title", metadata: { team: "x" }, model: "other", ttlMs: 600_000, budgetUsd: 1 });
   assert.deepEqual([made.title, made.metadata, made.model, made.status], ["A title", { team: "x" }, "other", "active"]);
@@ -135,6 +154,45 @@ test("files and workspaces", async () => {
   await client.uploadWorkspace(id, bundle);
   assert.equal((await client.getSessionFile(id, "sub/a b/ü.txt")).content, content);
   await client.endSession(id);
+});
+
+test("attachments", async () => {
+  const { id } = await session();
+  const made: ash.Attachment = await client.uploadAttachment(id, "a.txt", "hi", { mimeType: "text/plain" });
+  assert.deepEqual([made.filename, made.mimeType, made.size, made.sessionId], ["a.txt", "text/plain", 2, id]);
+  assert.equal((await client.getSessionFile(id, made.path)).content, "hi");
+  assert.deepEqual((await client.listAttachments(id)).map((one) => one.id), [made.id]);
+  assert.equal((await client.downloadAttachment(made.id)).toString(), "hi");
+  await client.deleteAttachment(made.id);
+  assert.deepEqual(await client.listAttachments(id), []);
+  await client.endSession(id);
+});
+
+test("the queue: an item that is done, and one that is taken back", async () => {
+  const over = async (queued: ash.QueueItem): Promise<ash.QueueItem> => {
+    let item = queued;
+    for (let look = 0; look < 600 && !item.completedAt; look += 1) {
+      item = await client.getQueueItem(queued.id);
+      await setTimeout(50);
+    }
+    return item;
+  };
+  const done = await over(await client.enqueue("tester", "/say Later.", { priority: 1, maxRetries: 2 }));
+  assert.deepEqual([done.status, done.result], ["completed", "Later."]);
+  // Of one session one item is worked on at a time, and the first one never comes to its end by itself.
+  const { id } = await session();
+  const first = await client.enqueue("tester", "/hang", { sessionId: id, priority: 1 });
+  const second = await client.enqueue("tester", "/say Never.", { sessionId: id });
+  assert.deepEqual((await client.listQueueItems({ limit: 1 })).map((item) => item.id), [second.id]);
+  assert.deepEqual((await client.listQueueItems({ limit: 1, cursor: second.id })).map((item) => item.id), [first.id]);
+  assert.equal((await client.cancelQueueItem(second.id)).status, "cancelled");
+  await assert.rejects(client.cancelQueueItem(second.id), { code: "not_pending" });
+  const stats: ash.QueueStats = await client.getQueueStats();
+  assert.ok(stats.cancelled >= 1 && stats.pending + stats.processing >= 1);
+  await client.endSession(id);
+  assert.ok(["failed", "cancelled"].includes((await over(first)).status));
+  const figures: ash.Analytics = await client.getAnalytics();
+  assert.ok(figures.agents.total >= 1 && figures.sessions.total >= 1);
 });
 
 test("history: snapshots, diff, fork at a turn, rewind, export and import", async () => {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { AshClient, type AshStreamEvent, Transcript } from "ash-sdk";
+import { collect } from "../harness/events.js";
 import { type Fate, type Proxy, breakingProxy, chance } from "../harness/proxy.js";
 import { TestServer } from "../harness/server.js";
 
@@ -20,12 +21,6 @@ before(async () => {
   await server.agent();
 });
 after(() => server.end());
-
-async function collect(events: AsyncIterable<AshStreamEvent>): Promise<AshStreamEvent[]> {
-  const all = [];
-  for await (const event of events) all.push(event);
-  return all;
-}
 
 /** What the log has of a run, and of the session as a whole while it ran. */
 async function logOf(session: string, runId: string | undefined): Promise<AshStreamEvent[]> {

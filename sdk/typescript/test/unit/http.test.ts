@@ -35,12 +35,32 @@ test("every status has its class, with the code", async () => {
 
 test("an error that is no JSON, and one of another server, are told, too", async () => {
   await saying((_, response) => answer(response, 418, "<html>"), async (client) => {
-    await assert.rejects(client.health(), { code: "http_418", message: "the server answered with status 418" });
+    await assert.rejects(client.health(), { code: "http_418", message: "status 418, and not as an Ash server says it", request: "GET /health" });
   });
   const other = { statusCode: 400, error: "Bad Request", message: "params/id must match" };
   await saying((_, response) => answer(response, 400, other), async (client) => {
     await assert.rejects(client.getSession("s"), { message: "params/id must match" });
   });
+});
+
+test("whoever says where the server is wrongly, or without a key, is told so at once", async () => {
+  for (const serverUrl of ["localhost:4100", "127.0.0.1:4100", "", "ftp://a", undefined as unknown as string]) {
+    assert.throws(() => new ash.AshClient({ serverUrl }), { name: "TypeError", message: /begins with http/ });
+  }
+  const secret = (error: unknown): boolean => error instanceof TypeError && !error.message.includes("s3cret");
+  assert.throws(() => new ash.AshClient({ serverUrl: "http://a", apiKey: "s3cret\nX-Other: 1" }), secret);
+  await saying((_, response) => answer(response, 200, "<html>"), async (client, asked) => {
+    await assert.rejects(client.health(), { name: "AshConnectionError", message: /^GET http:.*\/health: the answer is no JSON; is this an Ash server/ });
+    assert.equal(asked.length, 1);
+  });
+  await saying((_, response) => answer(response, 401, problem("unauthorized", 401)), async (client, asked) => {
+    await assert.rejects(client.listAgents(), { message: "A sentence", request: "GET /api/agents" });
+    await assert.rejects(client.with({ apiKey: "" }).listAgents(), { message: "A sentence: this client has no apiKey" });
+    await client.with({ apiKey: " k2\n" }).listAgents().catch(() => undefined);
+    assert.deepEqual(asked.map(({ headers }) => headers.authorization), ["Bearer k", undefined, "Bearer k2"]);
+  });
+  const away = new ash.AshClient({ serverUrl: "http://127.0.0.1:3", retry: { attempts: 1 } });
+  await assert.rejects(away.health(), { message: /^GET http:\/\/127.0.0.1:3\/health: .*is the server running/ });
 });
 
 test("503 and 429 are waited for, with the same key", async () => {

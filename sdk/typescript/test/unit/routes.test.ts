@@ -1,4 +1,4 @@
-/** Methods whose routes not every server has: what they send, and what they make of the answer. */
+/** What methods send, to the letter, and what they make of the answer. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { AshClient } from "ash-sdk";
@@ -26,11 +26,11 @@ const CASES: Case[] = [
   [(c) => c.downloadAttachment("at"), ["GET", "/api/attachments/at"], "bytes", Buffer.from("bytes")],
   [(c) => c.deleteAttachment("at"), ["DELETE", "/api/attachments/at"], "", undefined],
   [(c) => c.enqueue("a", "p", { priority: 2 }), ["POST", "/api/queue", { agentName: "a", prompt: "p", priority: 2 }], { item }, item],
-  [(c) => c.listQueueItems({ status: "pending", limit: 5 }), ["GET", "/api/queue?status=pending&limit=5"], { items: [item] }, [item]],
+  [(c) => c.listQueueItems({ status: "pending", limit: 5, cursor: "q" }), ["GET", "/api/queue?status=pending&limit=5&cursor=q"], { items: [item] }, [item]],
   [(c) => c.getQueueItem("q"), ["GET", "/api/queue/q"], { item }, item],
   [(c) => c.cancelQueueItem("q"), ["DELETE", "/api/queue/q"], { item }, item],
   [(c) => c.getQueueStats(), ["GET", "/api/queue/stats"], { stats }, stats],
-  [(c) => c.getAnalytics(), ["GET", "/api/analytics"], { agents: { total: 1 } }, { agents: { total: 1 } }],
+  [(c) => c.getAnalytics({ after: "2026-01-02T03:04:05Z" }), ["GET", "/api/analytics?after=2026-01-02T03%3A04%3A05Z"], { agents: { total: 1 } }, { agents: { total: 1 } }],
 ];
 
 test("they send what the route takes, and return what it says", async () => {

@@ -2,19 +2,13 @@
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { test } from "node:test";
-import type { AshStreamEvent } from "ash-sdk";
+import { collect } from "../harness/events.js";
 import { answer, problem, saying } from "../harness/fake.js";
 
 const RUN = { id: "r", sessionId: "s", status: "running", stopReason: null, endedAt: null, usage: { outputTokens: 1 } };
 const frame = (type: string, data: unknown, id?: string): string => `${id === undefined ? "" : `id: ${id}\n`}event: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
 const start = (response: ServerResponse): ServerResponse => response.writeHead(200, { "content-type": "text/event-stream" });
 const START = frame("session_start", { sessionId: "s", runId: "r" });
-
-async function collect(events: AsyncIterable<AshStreamEvent>): Promise<AshStreamEvent[]> {
-  const all = [];
-  for await (const event of events) all.push(event);
-  return all;
-}
 
 for (const status of ["running", "queued", "completed"]) {
   test(`an abort between the head of an answer and its first frame; the run is ${status}`, async () => {
