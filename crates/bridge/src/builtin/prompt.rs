@@ -134,8 +134,9 @@ impl Thinking {
             "low" => Ok(Self::Off),
             "medium" => Ok(Self::Budget(4_096)),
             "high" => Ok(Self::Budget(16_384)),
+            "xhigh" => Ok(Self::Budget(24_576)),
             "max" => Ok(Self::Budget(32_768)),
-            other => Err(format!("effort {other:?} is not known: low, medium, high or max")),
+            other => Err(format!("effort {other:?} is not known: low, medium, high, xhigh or max")),
         }
     }
 }
@@ -185,12 +186,15 @@ mod test {
         assert_eq!(thinking(r#""effort":"low""#), Ok(Some(Thinking::Off)));
         assert_eq!(thinking(r#""effort":"medium""#), budget(4_096));
         assert_eq!(thinking(r#""effort":"high""#), budget(16_384));
+        assert_eq!(thinking(r#""effort":"xhigh""#), budget(24_576));
         assert_eq!(thinking(r#""effort":"max""#), budget(32_768));
         assert_eq!(thinking(r#""effort":"max","maxThinkingTokens":2000"#), budget(2_000));
         let given = r#""effort":"max","thinking":{"type":"disabled"}"#;
         assert_eq!(thinking(given), Ok(Some(Thinking::Off)));
         assert_eq!(thinking(r#""effort":null"#), Ok(None));
-        assert!(thinking(r#""effort":"huge""#).unwrap_err().contains("low, medium, high or max"));
+        assert!(
+            thinking(r#""effort":"huge""#).unwrap_err().contains("low, medium, high, xhigh or max")
+        );
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use super::record::{MAX_UNSEEN_BYTES, Unfinished};
 
+/// How many calls are told of, the latest ones.
+const MAX_CALLS: usize = 20;
+
 /// What the agent is told of everything that was cut off, in the order in which it came. What the program has `seen`
 /// told it already of what came before; what it has not is repeated, within bounds.
 pub(super) fn remark<'a>(
@@ -9,7 +12,9 @@ pub(super) fn remark<'a>(
     seen: impl Fn(&str) -> bool,
 ) -> Option<String> {
     let (mut unseen, mut bytes, mut left_out, mut was_cut) = (Vec::new(), 0, 0, false);
+    let mut calls = Vec::new();
     for turn in cut.rev() {
+        calls.extend(turn.calls.iter().rev().map(|call| call.what.as_str()));
         if seen(&turn.run) {
             was_cut = true;
             break;
@@ -29,17 +34,25 @@ pub(super) fn remark<'a>(
     match &unseen[..] {
         [] => {}
         [one] if left_out == 0 => said.push(format!(
-            "[The message before this one was cut off before you saw it. It said:]\n{one}"
+            "[The message before this one was cut off, and you do not remember it. It said:]\n{one}"
         )),
         all => {
             let count = all.len();
             said.push(format!(
-                "[{count} messages before this one were cut off before you saw them{}. They said, in this order:]",
+                "[{count} messages before this one were cut off, and you do not remember them{}. They said, in this order:]",
                 if left_out > 0 { format!(", and {left_out} more before these") } else { String::new() }
             ));
             let numbered = (1..).zip(all).map(|(number, text)| format!("[{number}:]\n{text}"));
             said.extend(numbered);
         }
+    }
+    if !calls.is_empty() {
+        calls.truncate(MAX_CALLS);
+        calls.reverse();
+        said.push(format!(
+            "[When that was cut off, these tools had been called. Whether they took effect is not known: look before you call them again.]\n{}",
+            calls.join("\n")
+        ));
     }
     (!said.is_empty()).then(|| said.join("\n"))
 }
@@ -54,6 +67,7 @@ mod test {
             .map(|(run, text): (usize, _)| Unfinished {
                 run: run.to_string(),
                 text: (*text).to_owned(),
+                calls: Vec::new(),
             })
             .collect();
         remark(cut.iter(), |run| seen.iter().any(|seen| seen.to_string() == run))

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ash_protocol::{Ending, Event};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -11,13 +12,16 @@ use tokio_util::sync::CancellationToken;
 use super::Claude;
 use super::asking::Asking;
 use super::setup::Which;
-use super::turn::{Turn, Wish, pieces};
+use super::turn::{TOOL_RESULT, TOOL_USE, Turn, Wish};
 use crate::questions::pass;
 use crate::reports::Reports;
 
 /// What a mirror of the transcript is called in the log. It is for the server, which makes a record from it that
 /// was lost.
 const MIRROR: &str = "transcript_mirror";
+
+/// How large a piece of a mirror may be: a report has a bound.
+const MAX_MIRROR_BYTES: usize = 4 * 1024 * 1024;
 
 /// How long the program may take to obey an interrupt, before it is ended. With what its last lines may take it is less than
 /// the server waits before it gives the whole sandbox up.
@@ -136,7 +140,10 @@ impl Claude {
         asking: &mut Asking,
     ) {
         match wish {
-            Wish::Report(event) => reports.send(event).await,
+            Wish::Report(event) => {
+                self.write_down_calls(run, &event);
+                reports.send(event).await;
+            }
             Wish::Mirror { file, entries } => {
                 for event in self.write_down(run, &file, &entries) {
                     reports.send(event).await;
@@ -148,6 +155,36 @@ impl Claude {
             Wish::Withdraw { request } => asking.withdraw(&request),
             Wish::Refuse { request, subtype } => self.refuse(&request, &subtype),
             Wish::Notice(message) => self.notices.push(message),
+        }
+    }
+
+    /// Writes down which tools are called, before anybody hears of it, and which of them have a result.
+    fn write_down_calls(&mut self, run: &str, event: &Event) {
+        #[derive(Deserialize)]
+        struct Called<'a> {
+            id: String,
+            name: String,
+            #[serde(borrow)]
+            input: &'a RawValue,
+        }
+        #[derive(Deserialize)]
+        struct Result {
+            tool_use_id: String,
+        }
+        let Event::Output { name, body } = event else { return };
+        let written = match name.as_str() {
+            TOOL_USE => match serde_json::from_str(body.get()) {
+                Ok(Called { id, name, input }) => self.record.call(run, &id, &name, input.get()),
+                Err(_) => return,
+            },
+            TOOL_RESULT => match serde_json::from_str(body.get()) {
+                Ok(Result { tool_use_id }) => self.record.answered(run, &tool_use_id),
+                Err(_) => return,
+            },
+            _ => return,
+        };
+        if let Err(error) = written {
+            self.notices.push(format!("a call could not be written down: {error}"));
         }
     }
 
@@ -197,4 +234,49 @@ fn conversation_of(file: &str) -> Option<String> {
     let is_of_another = path.components().any(|part| part.as_os_str() == "subagents");
     let name = path.file_stem()?.to_str()?;
     (!is_of_another && name.len() == 36).then(|| name.to_owned())
+}
+
+/// A mirror in pieces that the log takes: each a body of an output.
+fn pieces(conversation: &str, entries: &[Box<RawValue>]) -> Vec<Box<RawValue>> {
+    let mut pieces = Vec::new();
+    let name = json!(conversation);
+    let mut piece = String::new();
+    let mut close = |piece: &mut String| {
+        if !piece.is_empty() {
+            let body = format!(r#"{{"claude":{name},"entries":[{piece}]}}"#);
+            pieces.extend(RawValue::from_string(body).ok());
+            piece.clear();
+        }
+    };
+    for entry in entries {
+        if piece.len() + entry.get().len() > MAX_MIRROR_BYTES {
+            close(&mut piece);
+        }
+        if !piece.is_empty() {
+            piece.push(',');
+        }
+        piece.push_str(entry.get());
+    }
+    close(&mut piece);
+    pieces
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_mirror_is_told_in_pieces_that_the_log_takes() {
+        let entry = RawValue::from_string(format!("\"{}\"", "x".repeat(3 * 1024 * 1024))).unwrap();
+        let entries = [entry.clone(), entry.clone(), entry];
+        let pieces = pieces("c", &entries);
+        assert_eq!(pieces.len(), 3);
+        let read: Vec<Value> =
+            pieces.iter().map(|piece| serde_json::from_str(piece.get()).unwrap()).collect();
+        assert!(
+            read.iter()
+                .all(|piece| piece["claude"] == "c"
+                    && piece["entries"].as_array().unwrap().len() == 1)
+        );
+    }
 }

@@ -27,8 +27,8 @@ const MAX_HEARD: usize = 64;
 const MAX_TO_WRITE: usize = 64;
 /// How much of its complaints is kept, for the reason of its end.
 const MAX_COMPLAINT_BYTES: usize = 4_000;
-/// How long it may take to begin to talk.
-const INITIALIZE_PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to begin to talk. Less than the server waits for a prompt to be taken: so it is told why.
+const INITIALIZE_PATIENCE: Duration = Duration::from_secs(25);
 /// How long its end is waited for once it was asked to end, and once it was told to.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 const END_GRACE: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@
 //! the ends of the turns. The file is the same that our own agent has, so that the server proves it, finds it in
 //! snapshots and makes it anew from the log in the same way; what the program needs is made from it (`transcript`).
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write};
 use std::ops::Range;
@@ -25,6 +25,10 @@ pub(super) const MAX_UNSEEN_BYTES: usize = 20_000;
 /// How many prompts without an end are remembered.
 const MAX_UNFINISHED: usize = 50;
 
+/// How many calls of a turn are remembered that have no result, and how much of what each was called with, in bytes.
+const MAX_CALLS: usize = 20;
+const MAX_CALL_BYTES: usize = 1_000;
+
 /// A line, as it is read back. What is not known is passed over.
 #[derive(Deserialize)]
 struct Line {
@@ -36,6 +40,9 @@ struct Line {
     turn_end: Option<u32>,
     /// It ended before the program saw it, or so that the program forgot it.
     unseen: Option<bool>,
+    /// A tool that was called, and one whose result is there.
+    call: Option<Call>,
+    answered: Option<String>,
     /// What was mirrored from this message on does not count any more.
     cut: Option<String>,
     /// Nothing that was mirrored before counts any more.
@@ -60,6 +67,16 @@ pub(super) struct Unfinished {
     pub(super) run: String,
     /// What was asked, as far as it is text.
     pub(super) text: String,
+    /// The tools that were called in it and have no result.
+    pub(super) calls: Vec<Call>,
+}
+
+/// A tool that was called.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(super) struct Call {
+    id: String,
+    /// Which, and with what.
+    pub(super) what: String,
 }
 
 impl Record {
@@ -68,10 +85,14 @@ impl Record {
         let path = home.join(".ash/conversation.jsonl");
         let (mut turns, mut conversation, mut unfinished) = (0, None, VecDeque::new());
         let (journal, repair) = Journal::open(&path, |line: Line| {
-            let Line { turn, run, prompt, claude, mirror: _, turn_end, unseen, cut: _, anew } =
+            let Line { turn, run, prompt, claude, turn_end, unseen, anew, call, answered, .. } =
                 line;
             turns = turns.max(turn.unwrap_or_default());
             conversation = claude.or_else(|| conversation.take().filter(|_| anew.is_none()));
+            if let Some(run) = &run {
+                call.into_iter().for_each(|call| called(&mut unfinished, run, call));
+                answered.iter().for_each(|id| has_result(&mut unfinished, run, id));
+            }
             match (run, prompt, turn_end) {
                 (Some(run), Some(prompt), _) => remember(&mut unfinished, run, prompt.get()),
                 (Some(run), None, Some(_)) if unseen == Some(true) => {
@@ -114,6 +135,22 @@ impl Record {
         self.journal.sync()
     }
 
+    /// Writes down that a tool was called. The program does so itself a little later; it may be killed before.
+    pub(super) fn call(&mut self, run: &str, id: &str, name: &str, input: &str) -> io::Result<()> {
+        let what = shortened(format!("{name} {input}"), MAX_CALL_BYTES);
+        let (id_text, what_text) = (quoted(id), quoted(&what));
+        self.append(run, &format!(r#""call":{{"id":{id_text},"what":{what_text}}}"#))?;
+        called(&mut self.unfinished, run, Call { id: id.to_owned(), what });
+        Ok(())
+    }
+
+    /// Writes down that a tool that was called has a result.
+    pub(super) fn answered(&mut self, run: &str, id: &str) -> io::Result<()> {
+        self.append(run, &format!(r#""answered":{}"#, quoted(id)))?;
+        has_result(&mut self.unfinished, run, id);
+        Ok(())
+    }
+
     /// Writes down what the program has written down. Not synced: the end of the turn is.
     pub(super) fn mirror(
         &mut self,
@@ -121,7 +158,7 @@ impl Record {
         conversation: &str,
         entries: &[Box<RawValue>],
     ) -> io::Result<()> {
-        let name = serde_json::to_string(conversation).unwrap_or_default();
+        let name = quoted(conversation);
         for entry in entries {
             let entry = entry.get().replace(['\n', '\r'], " ");
             let what = format!(r#""turn":{},"claude":{name},"mirror":{entry}"#, self.turns);
@@ -153,8 +190,7 @@ impl Record {
 
     /// Writes down that what was mirrored from a message on does not count any more.
     pub(super) fn cut(&mut self, run: &str, uuid: &str) -> io::Result<()> {
-        let uuid = serde_json::to_string(uuid).unwrap_or_default();
-        self.append(run, &format!(r#""cut":{uuid}"#))?;
+        self.append(run, &format!(r#""cut":{}"#, quoted(uuid)))?;
         self.journal.sync()
     }
 
@@ -193,6 +229,18 @@ impl Record {
         })
     }
 
+    /// The numbers of all prompts, as the program knows them.
+    pub(super) fn prompts(&self) -> io::Result<HashSet<String>> {
+        let mut prompts = HashSet::new();
+        self.lines(|line| {
+            if line.prompt.is_some() {
+                prompts.extend(line.run.clone());
+            }
+            Ok(())
+        })?;
+        Ok(prompts)
+    }
+
     /// Whether the program has written down anything of the conversation that counts.
     pub(super) fn has_messages(&self) -> io::Result<bool> {
         let mut has = false;
@@ -227,7 +275,7 @@ impl Record {
     }
 
     fn append(&mut self, run: &str, what: &str) -> io::Result<()> {
-        let run = serde_json::to_string(run).unwrap_or_default();
+        let run = quoted(run);
         self.journal.append(format!("{{\"v\":1,\"run\":{run},{what}}}\n").as_bytes())
     }
 }
@@ -236,7 +284,33 @@ fn remember(unfinished: &mut VecDeque<Unfinished>, run: String, prompt: &str) {
     if unfinished.len() >= MAX_UNFINISHED {
         unfinished.pop_front();
     }
-    unfinished.push_back(Unfinished { run, text: text_of(prompt) });
+    unfinished.push_back(Unfinished { run, text: text_of(prompt), calls: Vec::new() });
+}
+
+fn called(unfinished: &mut VecDeque<Unfinished>, run: &str, call: Call) {
+    let turn = unfinished.iter_mut().rev().find(|turn| turn.run == run);
+    if let Some(turn) = turn.filter(|turn| turn.calls.len() < MAX_CALLS) {
+        turn.calls.push(call);
+    }
+}
+
+fn has_result(unfinished: &mut VecDeque<Unfinished>, run: &str, id: &str) {
+    if let Some(turn) = unfinished.iter_mut().rev().find(|turn| turn.run == run) {
+        turn.calls.retain(|call| call.id != id);
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// As much of a text as has room.
+fn shortened(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        let end = (0..=max_bytes).rev().find(|&at| text.is_char_boundary(at));
+        text.truncate(end.unwrap_or_default());
+    }
+    text
 }
 
 /// What a prompt says in words.
@@ -251,18 +325,14 @@ fn text_of(content: &str) -> String {
     struct Block {
         text: Option<String>,
     }
-    let mut text = match serde_json::from_str(content) {
+    let text = match serde_json::from_str(content) {
         Ok(Content::Text(text)) => text,
         Ok(Content::Blocks(blocks)) => {
             blocks.into_iter().filter_map(|block| block.text).collect::<Vec<_>>().join("\n")
         }
         Err(_) => String::new(),
     };
-    if text.len() > MAX_UNSEEN_BYTES {
-        let end = (0..=MAX_UNSEEN_BYTES).rev().find(|&at| text.is_char_boundary(at));
-        text.truncate(end.unwrap_or_default());
-    }
-    text
+    shortened(text, MAX_UNSEEN_BYTES)
 }
 
 #[cfg(test)]
@@ -289,7 +359,7 @@ mod test {
         let mut record = Record::open(home.path()).unwrap();
         assert_eq!(record.fingerprint(), fingerprint);
         assert_eq!((record.turns(), record.conversation()), (2, Some("c")));
-        let cut = Unfinished { run: "r2".to_owned(), text: "again".to_owned() };
+        let cut = Unfinished { run: "r2".to_owned(), text: "again".to_owned(), calls: Vec::new() };
         assert_eq!(record.unfinished().collect::<Vec<_>>(), [&cut]);
         assert_eq!(record.take_repair(), None);
         let mut written = Vec::new();
@@ -321,6 +391,30 @@ mod test {
             record.begin(&run.to_string(), &raw(r#""hi""#)).unwrap();
         }
         assert_eq!(runs(&record).len(), MAX_UNFINISHED);
+    }
+
+    #[test]
+    fn calls_without_a_result_are_remembered_with_their_turn() {
+        let home = tempfile::tempdir().unwrap();
+        let mut record = Record::open(home.path()).unwrap();
+        record.begin("r1", &raw(r#""hi""#)).unwrap();
+        record.call("r1", "t1", "Bash", r#"{"command":"pay \"it\""}"#).unwrap();
+        record.call("r1", "t2", "Bash", &format!("{{\"x\":\"{}\"}}", "é".repeat(2_000))).unwrap();
+        record.call("nobody's", "t3", "Bash", "{}").unwrap();
+        record.answered("r1", "t2").unwrap();
+        let calls = |record: &Record| {
+            let all = record.unfinished().flat_map(|cut| cut.calls.clone());
+            all.map(|call| call.what).collect::<Vec<_>>()
+        };
+        let expected = [r#"Bash {"command":"pay \"it\""}"#];
+        assert_eq!(calls(&record), expected);
+        assert_eq!(calls(&Record::open(home.path()).unwrap()), expected);
+        for id in 0..2 * MAX_CALLS {
+            record.call("r1", &id.to_string(), "Read", "{}").unwrap();
+        }
+        assert_eq!(calls(&Record::open(home.path()).unwrap()).len(), MAX_CALLS);
+        record.end("r1", "end_turn").unwrap();
+        assert_eq!(calls(&record), [""; 0]);
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! The program's own transcript: whether it is what it should be, and how it is made anew.
 //!
 //! The program reads it without complaint whatever it holds, and forgets in silence what comes before a line that is
-//! damaged. So nothing is resumed before the file was held against the record: every line that was
-//! mirrored has to be there, every line has to be one, and every message has to follow one that is there. Where
-//! that is not so, the file is written anew from the record; what it has beyond that and makes sense is kept.
+//! damaged, and what the last message does not follow. So nothing is resumed before the file was held against the record:
+//! every line that was mirrored has to be there, once and word for word, every line has to be one, every message has to
+//! follow one that is there, and the last one the last prompt. Where that is not so, the file is set aside and written
+//! anew from the record; what it has beyond that and makes sense is kept.
+
+mod hold;
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -15,7 +18,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use self::hold::Held;
 use super::record::Record;
+use crate::questions::new_id;
 
 /// The longest line that is understood.
 const MAX_LINE_BYTES: u64 = 48 * 1024 * 1024;
@@ -36,6 +41,9 @@ struct Head {
     message: Option<Message>,
     #[serde(default)]
     is_api_error_message: bool,
+    /// Whether it is of an agent's agent.
+    #[serde(default)]
+    is_sidechain: bool,
 }
 
 #[derive(Deserialize)]
@@ -84,7 +92,7 @@ impl Transcript {
 
     /// Whether a message is among the last ones. Quick: only the end of the file is looked at.
     pub(super) fn ends_with(&self, uuid: &str) -> io::Result<bool> {
-        let mut file = File::open(&self.path)?;
+        let mut file = open(&self.path)?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
         let mut tail = Vec::new();
@@ -95,61 +103,34 @@ impl Transcript {
 
     /// Holds the file against the record.
     pub(super) fn check(&self, record: &Record) -> io::Result<Found> {
-        let mut wanted = HashSet::new();
-        record.mirrored(|entry| {
-            if let Ok(Head { uuid: Some(uuid), .. }) = serde_json::from_str(entry) {
-                wanted.insert(uuid);
-            }
-            Ok(())
-        })?;
-        let (mut known, mut damaged, mut orphans) = (HashSet::new(), 0, 0);
-        let read = lines(&self.path, |_, head| {
-            let Some(head) = head else {
-                damaged += 1;
-                return;
-            };
-            let Some(uuid) = head.uuid else { return };
-            wanted.remove(&uuid);
-            if head.parent_uuid.is_some_and(|parent| !known.contains(&parent)) {
-                orphans += 1;
-            }
-            known.insert(uuid);
-        });
+        let mut held = Held::against(record)?;
+        let read = lines(&self.path, |line, head| held.take(line, head));
         let why = match read {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => "it is not there".to_owned(),
+            Err(error) if is_unreadable(&error) => Some(told(&error)),
             Err(error) => return Err(error),
-            Ok(()) if known.is_empty() => "there is nothing in it".to_owned(),
-            Ok(()) if damaged > 0 => format!("{damaged} of its lines are damaged"),
-            Ok(()) if !wanted.is_empty() => format!("{} of its lines are missing", wanted.len()),
-            Ok(()) if orphans > 0 => format!("{orphans} of its messages follow none that is there"),
-            Ok(()) => return Ok(Found::Whole),
+            Ok(()) => held.lacks(),
         };
-        Ok(Found::Lacking(why))
+        Ok(why.map_or(Found::Whole, Found::Lacking))
     }
 
-    /// Writes the file anew from the record, and what was beyond that.
+    /// Writes the file anew from the record, and what was beyond that. What was there is set aside.
     pub(super) fn rebuild(&self, record: &Record) -> io::Result<()> {
-        let mut known = HashSet::new();
-        record.mirrored(|entry| {
-            if let Ok(Head { uuid: Some(uuid), .. }) = serde_json::from_str(entry) {
-                known.insert(uuid);
-            }
-            Ok(())
-        })?;
-        let mut beyond: Vec<Vec<u8>> = Vec::new();
+        let held = Held::against(record)?;
+        let (mut kept, mut beyond): (HashSet<String>, Vec<Vec<u8>>) = Default::default();
         let read = lines(&self.path, |line, head| {
             let Some(Head { uuid: Some(uuid), parent_uuid: Some(parent), .. }) = head else {
                 return;
             };
-            if !known.contains(&uuid) && known.contains(&parent) && beyond.len() < MAX_BEYOND {
-                known.insert(uuid);
+            let goes_on = kept.contains(&parent) || held.is_of_the_last_turn(&parent);
+            if goes_on && !held.has(&uuid) && beyond.len() < MAX_BEYOND && kept.insert(uuid) {
                 beyond.push(line.to_vec());
             }
         });
         match read {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if !is_unreadable(&error) => return Err(error),
             Ok(()) | Err(_) => {}
         }
+        self.set_aside()?;
         self.replace(|out| {
             record.write_mirrored(out)?;
             beyond.iter().try_for_each(|line| out.write_all(line))
@@ -204,10 +185,14 @@ impl Transcript {
     pub(super) fn set_aside(&self) -> io::Result<()> {
         let mut aside = self.path.as_os_str().to_owned();
         aside.push(".aside");
-        match fs::rename(&self.path, PathBuf::from(aside)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            moved => moved,
-        }
+        fs::rename(&self.path, &aside).or_else(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return Ok(());
+            }
+            // Something lies there that cannot be replaced.
+            aside.push(format!("-{}", new_id()?));
+            fs::rename(&self.path, &aside)
+        })
     }
 
     fn keep_lines(&self, first: usize) -> io::Result<()> {
@@ -250,11 +235,7 @@ impl Head {
 /// Hands every line to `take`, with what it says of itself; nothing, if it is no line of a transcript. A last line
 /// that has no end counts as damaged: what would be appended to it would be lost with it.
 fn lines(path: &Path, mut take: impl FnMut(&[u8], Option<Head>)) -> io::Result<()> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    let mut reader = BufReader::with_capacity(64 * 1024, file);
+    let mut reader = BufReader::with_capacity(64 * 1024, open(path)?);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -267,6 +248,23 @@ fn lines(path: &Path, mut take: impl FnMut(&[u8], Option<Head>)) -> io::Result<(
         let is_whole = line.ends_with(b"\n");
         take(&line, is_whole.then(|| serde_json::from_slice(&line).ok()).flatten());
     }
+}
+
+/// Opens what should be a file, and waits for nobody if it is something else.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// Whether there is nothing that could be read, which is as if there were nothing.
+fn is_unreadable(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}
+
+fn told(error: &io::Error) -> String {
+    let is_there = error.kind() == io::ErrorKind::PermissionDenied;
+    if is_there { "it cannot be read" } else { "it is not there" }.to_owned()
 }
 
 /// How the program names the directory of a workspace.
@@ -347,6 +345,11 @@ mod test {
             (format!("{whole}\0\0\0\0\0"), "damaged"),
             (format!("{first}{}\n{last}\n", content(&glued)), "damaged"),
             (format!("{whole}{}\n", message("z", Some("y"), r#""ask""#)), "follow none"),
+            (whole.replace("answer", "another"), "not as they were"),
+            (whole.replace(r#""parentUuid":"b""#, r#""parentUuid":null"#), "not as they were"),
+            (whole.replace(r#""parentUuid":"b""#, r#""parentUuid":"a""#), "not as they were"),
+            (format!("{whole}{}\n", said[0]), "more than once"),
+            (format!("{whole}{}", content(&said[..2])), "more than once"),
         ];
         assert_eq!(transcript.check(record).unwrap(), Found::Lacking("it is not there".to_owned()));
         for (damaged, why) in cases {
@@ -368,6 +371,62 @@ mod test {
         transcript.rebuild(record).unwrap();
         assert_eq!(fs::read_to_string(&transcript.path).unwrap(), more);
         assert!(transcript.holds("d") && !transcript.holds("e") && transcript.has_messages());
+    }
+
+    #[test]
+    fn what_goes_on_from_before_the_last_prompt_is_not_gone_on_with() {
+        let (mut world, mut said) = world();
+        let raw = |line: &String| RawValue::from_string(line.clone()).unwrap();
+        let second = [
+            message("r2", Some("c"), r#""ask again""#),
+            message("e", Some("r2"), r#"[{"type":"text","text":"second answer"}]"#),
+        ];
+        world
+            .record
+            .begin("r2", &RawValue::from_string("\"ask again\"".to_owned()).unwrap())
+            .unwrap();
+        let entries: Vec<_> = second.iter().map(raw).collect();
+        world.record.mirror("r2", "conv", &entries).unwrap();
+        said.extend(second);
+        let World { record, transcript, .. } = &world;
+        let whole = content(&said);
+        // Another program went on from the first answer.
+        let stray = message("x", Some("c"), r#""ask elsewhere""#);
+        fs::write(&transcript.path, format!("{whole}{stray}\n")).unwrap();
+        let found = transcript.check(record).unwrap();
+        assert!(matches!(&found, Found::Lacking(why) if why.contains("last prompt")), "{found:?}");
+        transcript.rebuild(record).unwrap();
+        assert_eq!(fs::read_to_string(&transcript.path).unwrap(), whole);
+        let aside = transcript.path.with_extension("jsonl.aside");
+        assert!(fs::read_to_string(aside).unwrap().contains("ask elsewhere"), "nothing is lost");
+        // What agents of the agent say goes on from where they began.
+        let mut of_another: serde_json::Value = serde_json::from_str(&stray).unwrap();
+        of_another["isSidechain"] = true.into();
+        fs::write(&transcript.path, format!("{whole}{of_another}\n")).unwrap();
+        assert_eq!(transcript.check(record).unwrap(), Found::Whole);
+    }
+
+    #[test]
+    fn what_is_no_file_is_set_aside_and_made_anew() {
+        let (world, said) = world();
+        let World { record, transcript, .. } = &world;
+        let make: [&dyn Fn(); 3] = [
+            &|| fs::create_dir(&transcript.path).unwrap(),
+            &|| fs::create_dir_all(transcript.path.join("x")).unwrap(),
+            &|| {
+                let node = rustix::fs::FileType::Fifo;
+                let mode = rustix::fs::Mode::from_raw_mode(0o600);
+                rustix::fs::mknodat(rustix::fs::CWD, &transcript.path, node, mode, 0).unwrap();
+            },
+        ];
+        for make in make {
+            make();
+            let found = transcript.check(record).unwrap();
+            assert_eq!(found, Found::Lacking("it is not there".to_owned()));
+            transcript.rebuild(record).unwrap();
+            assert_eq!(fs::read_to_string(&transcript.path).unwrap(), content(&said));
+            fs::remove_file(&transcript.path).unwrap();
+        }
     }
 
     #[test]

@@ -17,15 +17,16 @@ use super::process::Heard;
 /// Tools that leave the work to an agent of its own.
 const DELEGATING: [&str; 2] = ["Task", "Agent"];
 
+/// What it is called that a tool was called, and that it has a result.
+pub(super) const TOOL_USE: &str = "tool_use";
+pub(super) const TOOL_RESULT: &str = "tool_result";
+
 /// How our proxy says that a session has spent its budget, and the program that the provider gives no credit.
 const BUDGET_SPENT: &str = "the session has spent its budget";
 const NO_CREDIT: &str = "Credit balance is too low";
 
 /// How many of the latest mirrored lines are remembered, to see that the last message is among them.
 const MAX_MIRRORED: usize = 256;
-
-/// How large a piece of a mirror may be: a report has a bound.
-const MAX_MIRROR_BYTES: usize = 4 * 1024 * 1024;
 
 /// What is to be done about something that the program said.
 #[derive(Debug)]
@@ -56,7 +57,8 @@ pub(super) struct Turn {
     round: u32,
     /// Whether any text of this round was reported.
     has_spoken: bool,
-    /// Whether it has begun to work on what it was given.
+    /// Whether it has begun to work on what it was given: said so, said anything, or written it down. Given once more, it
+    /// would be done twice, or taken for something that it knows already.
     has_begun: bool,
     /// Whether it tells when it is at rest.
     tells_state: bool,
@@ -227,6 +229,7 @@ impl Turn {
         let text = |field: &str| delta[field].as_str().unwrap_or_default().to_owned();
         match (event["type"].as_str(), delta["type"].as_str()) {
             (Some("message_start"), _) => {
+                self.has_begun = true;
                 self.round += 1;
                 self.has_spoken = false;
                 vec![self.phase(Phase::StreamingLlm)]
@@ -260,9 +263,10 @@ impl Turn {
             let delegates = DELEGATING.contains(&name);
             phase = Some(if delegates { Phase::DelegatingCoder } else { Phase::ExecutingTools });
             let body = json!({ "id": block["id"], "name": name, "input": block["input"] });
-            wishes.push(output("tool_use", &body));
+            wishes.push(output(TOOL_USE, &body));
         }
         if is_main {
+            self.has_begun = true;
             self.last_said = uuid.or_else(|| self.last_said.take());
             wishes.push(Wish::Report(Event::Message(raw)));
             wishes.extend(phase.map(|phase| self.phase(phase)));
@@ -338,6 +342,7 @@ impl Turn {
                 if self.mirrored.len() >= MAX_MIRRORED {
                     self.mirrored.pop_front();
                 }
+                self.has_begun |= uuid == self.given;
                 self.mirrored.push_back(uuid);
             }
         }
@@ -384,31 +389,6 @@ impl Outcome {
     }
 }
 
-/// A mirror in pieces that the log takes: each a body of an output.
-pub(super) fn pieces(conversation: &str, entries: &[Box<RawValue>]) -> Vec<Box<RawValue>> {
-    let mut pieces = Vec::new();
-    let name = json!(conversation);
-    let mut piece = String::new();
-    let mut close = |piece: &mut String| {
-        if !piece.is_empty() {
-            let body = format!(r#"{{"claude":{name},"entries":[{piece}]}}"#);
-            pieces.extend(RawValue::from_string(body).ok());
-            piece.clear();
-        }
-    };
-    for entry in entries {
-        if piece.len() + entry.get().len() > MAX_MIRROR_BYTES {
-            close(&mut piece);
-        }
-        if !piece.is_empty() {
-            piece.push(',');
-        }
-        piece.push_str(entry.get());
-    }
-    close(&mut piece);
-    pieces
-}
-
 /// A report of ours.
 pub(super) fn output(name: &str, body: &Value) -> Wish {
     let body = to_raw_value(body).expect("a value is JSON");
@@ -428,7 +408,7 @@ fn user(raw: Box<RawValue>, is_main: bool) -> Vec<Wish> {
             let is_error = block["is_error"].as_bool().unwrap_or_default();
             let (id, content) = (&block["tool_use_id"], &block["content"]);
             output(
-                "tool_result",
+                TOOL_RESULT,
                 &json!({ "tool_use_id": id, "content": content, "is_error": is_error }),
             )
         })

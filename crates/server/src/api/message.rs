@@ -83,6 +83,8 @@ pub enum Effort {
     Medium,
     /// Much.
     High,
+    /// More than that.
+    XHigh,
     /// As much as it can.
     Max,
 }

@@ -179,10 +179,14 @@ async fn within_budget(
         refuse(exchange, StatusCode::INTERNAL_SERVER_ERROR, Refusal::Unavailable, &message)
     })?;
     let Some(why) = terms.budget.exhausted_by(spent) else { return Ok(place) };
-    let mut refused = refuse(exchange, StatusCode::PAYMENT_REQUIRED, Refusal::BudgetSpent, &why);
+    Err(is_final(refuse(exchange, StatusCode::PAYMENT_REQUIRED, Refusal::BudgetSpent, &why)))
+}
+
+/// Tells whoever asked not to try again: it would be refused again.
+fn is_final(mut refused: Response) -> Response {
     let (name, value) = FINAL;
     refused.headers_mut().insert(name, HeaderValue::from_static(value));
-    Err(refused)
+    refused
 }
 
 /// What a session's requests are made with.
@@ -194,7 +198,8 @@ struct KeyedTerms {
 impl ModelProxy {
     async fn terms(&self, door: &Door, exchange: &Exchange) -> Result<KeyedTerms, Response> {
         let refused = |message: &str| {
-            refuse(exchange, StatusCode::UNAUTHORIZED, Refusal::InvalidCredential, message)
+            let status = StatusCode::UNAUTHORIZED;
+            is_final(refuse(exchange, status, Refusal::InvalidCredential, message))
         };
         let Terms { key, budget, used } = match &self.0.sessions {
             Some(sessions) => {

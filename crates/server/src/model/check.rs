@@ -22,6 +22,10 @@ pub(crate) fn messages(value: &Value) -> Result<Vec<Message>, ApiError> {
     }
     let mut messages = Vec::new();
     for (index, value) in list.iter().enumerate() {
+        // Agents remind newer models of something in between; it is no part of what was said.
+        if index > 0 && value["role"] == "system" {
+            continue;
+        }
         messages.push(message(index, value, index + 1 == list.len())?);
     }
     if messages[0].role != Role::User {

@@ -201,17 +201,3 @@ fn endings_are_told_apart() {
     let errors = ending(json!({ "subtype": "error_during_execution", "errors": ["a", "b"] }));
     assert_eq!(errors.complaint(), "a; b");
 }
-
-#[test]
-fn a_mirror_is_told_in_pieces_that_the_log_takes() {
-    let entry = RawValue::from_string(format!("\"{}\"", "x".repeat(3 * 1024 * 1024))).unwrap();
-    let entries = [entry.clone(), entry.clone(), entry];
-    let pieces = pieces("c", &entries);
-    assert_eq!(pieces.len(), 3);
-    let read: Vec<Value> =
-        pieces.iter().map(|piece| serde_json::from_str(piece.get()).unwrap()).collect();
-    assert!(
-        read.iter()
-            .all(|piece| piece["claude"] == "c" && piece["entries"].as_array().unwrap().len() == 1)
-    );
-}

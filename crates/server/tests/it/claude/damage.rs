@@ -6,7 +6,7 @@ use super::*;
 
 type Damage = fn(&Path);
 
-const DAMAGES: [(&str, Damage); 7] = [
+const DAMAGES: [(&str, Damage); 12] = [
     ("missing", |file| fs::remove_file(file).unwrap()),
     ("empty", |file| fs::write(file, "").unwrap()),
     ("half a line at the end", |file| {
@@ -31,7 +31,42 @@ const DAMAGES: [(&str, Damage); 7] = [
         let content = fs::read_to_string(file).unwrap();
         fs::write(file, content.replace("}\n{\"parentUuid\"", "}{\"parentUuid\"")).unwrap();
     }),
+    // What nobody notices who only looks whether all of it is there: the program begins where the last message leads.
+    ("an answer that follows nothing", |file| {
+        change(file, |lines| {
+            let last = lines.iter_mut().rfind(|line| line["type"] == "assistant").unwrap();
+            last["parentUuid"] = serde_json::Value::Null;
+        });
+    }),
+    ("words that were not said", |file| {
+        let content = fs::read_to_string(file).unwrap();
+        fs::write(file, content.replace("PLUM", "PEAR")).unwrap();
+    }),
+    ("its beginning once more", |file| {
+        change(file, |lines| lines.extend_from_within(..lines.len() / 2));
+    }),
+    ("gone on with by another from the beginning", |file| {
+        change(file, |lines| {
+            let first = lines.iter().find(|line| line["type"] == "user").unwrap().clone();
+            let mut stray = lines.iter().rfind(|line| line["type"] == "assistant").unwrap().clone();
+            stray["uuid"] = "11111111-2222-4333-8444-555555555555".into();
+            stray["parentUuid"] = first["uuid"].clone();
+            lines.push(stray);
+        });
+    }),
+    ("a directory", |file| {
+        fs::remove_file(file).unwrap();
+        fs::create_dir(file).unwrap();
+    }),
 ];
+
+/// Changes the lines of a transcript.
+fn change(file: &Path, change: impl FnOnce(&mut Vec<serde_json::Value>)) {
+    let content = fs::read_to_string(file).unwrap();
+    let mut lines = content.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    change(&mut lines);
+    fs::write(file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+}
 
 #[tokio::test]
 async fn a_damaged_transcript_is_made_anew_from_the_record() {

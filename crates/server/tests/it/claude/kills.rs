@@ -100,6 +100,44 @@ async fn the_program_can_be_killed_and_comes_back_with_the_next_message() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_made_when_it_was_killed_is_told_to_the_agent() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    for (sandbox, command) in [(false, "echo paid >> side.txt"), (true, "echo sold >> side.txt")] {
+        let prompt = format!("Work.\n/bash {command}; python3 -c 'import time; time.sleep(20)'");
+        let run = world.prompt(session, &prompt).await.run;
+        until_logged(&world, session, |entry| {
+            matches!(entry, Entry::Output { run: of, name, .. } if *of == run && name == "tool_use")
+        })
+        .await;
+        // Before it has written it down itself, most likely.
+        if sandbox {
+            world.kill_bridge(session).await;
+        } else {
+            let [pid] = programs(&world, session)[..] else { panic!("one program") };
+            kill(pid);
+        }
+        ended(&world, session, run).await;
+        resume(&world, session).await;
+        let told_of = |sent: &str| {
+            let told = sent.split("these tools had been called").nth(1).unwrap_or_default();
+            told.contains("Bash") && told.contains(command)
+        };
+        remembers(&world, session, command).await;
+        let sent = world.requests().last().unwrap().body["messages"].to_string();
+        assert!(told_of(&sent), "{command}: {sent}");
+        assert!(!sent.contains("before you saw it"), "{sent}");
+    }
+    // Once it is told, it is not told again.
+    let before = world.requests().last().unwrap().body["messages"].to_string();
+    remembers(&world, session, "later").await;
+    let after = world.requests().last().unwrap().body["messages"].to_string();
+    let count = |text: &str| text.matches("these tools had been called").count();
+    assert_eq!(count(&before), count(&after), "{after}");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_server_can_be_killed_in_the_middle_of_a_turn_and_of_a_question() {
     let Some(mut world) = start().await else { return };
     let session = planted(&world).await;

@@ -31,6 +31,21 @@ async fn an_older_release_keeps_its_conversation_as_well() {
     assert_eq!(ended(&world, session, run).await, RunStatus::Interrupted);
     assert_eq!(resume(&world, session).await.conversation.native, Native::Intact);
     remembers(&world, session, "killed").await;
+    // The program alone, while a tool of it runs. It does not answer a message that it knows already.
+    let prompt = "Work.\n/bash python3 -c 'import time; time.sleep(20)'\n/say done";
+    let run = world.prompt(session, prompt).await.run;
+    until_logged(
+        &world,
+        session,
+        |entry| matches!(entry, Entry::Output { run: of, name, .. } if *of == run && name == "tool_use"),
+    )
+    .await;
+    let [pid] = programs(&world, session)[..] else { panic!("one program") };
+    crate::world::kill(pid);
+    let record = world.ended(session, run).await;
+    assert_eq!(record.status, RunStatus::Failed);
+    assert!(format!("{:?}", record.failure).contains("signal 9"), "{:?}", record.failure);
+    remembers(&world, session, "the program killed in a tool").await;
     // Its transcript is gone.
     stop(&world, session).await;
     std::fs::remove_file(transcript(&world, session)).unwrap();

@@ -46,6 +46,15 @@ async fn a_program_that_does_not_work_fails_the_run_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_program_that_never_begins_to_talk_is_told_of_as_that() {
+    let (world, _dir) = with_program("echo garbage; sleep 1000").await;
+    let session = world.session().await;
+    let told = failure(&world, session).await;
+    assert!(told.contains("did not begin to talk"), "{told}");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_program_that_says_nothing_can_be_interrupted() {
     let (world, _dir) = with_program("sleep 1000").await;
     let session = world.session().await;

@@ -185,6 +185,11 @@ async fn options_of_a_message_hold_for_its_run() {
     say(serde_json::json!({ "content": "Hi.\n/say hi", "model": "claude-haiku-4-5" })).await;
     let sent = world.requests().last().unwrap().body.clone();
     assert!(sent["model"].as_str().unwrap().contains("haiku"), "{}", sent["model"]);
+    // What it calls so by itself, and talks to in other words.
+    for model in ["opus", "sonnet", "haiku"] {
+        let turn = say(serde_json::json!({ "content": "Hi.\n/say hi", "model": model })).await;
+        assert_eq!((turn.status, turn.text().as_str()), (RunStatus::Completed, "hi"), "{model}");
+    }
     let blocks = serde_json::json!([
         { "type": "text", "text": "What is this?\n/say a dot" },
         { "type": "image", "source": { "type": "base64", "media_type": "image/png",
