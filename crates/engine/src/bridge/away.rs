@@ -50,7 +50,7 @@ impl Inner {
         let told = |error: io::Error| failed("put files away", error);
         let session = sandbox.session;
         let places = self.files.places(session);
-        if !places.workspace.try_exists().map_err(told)? {
+        if !self.files.has_workspace(session).map_err(told)? {
             return Ok(Away::Gone);
         }
         let covered = self.archive.covers((tenant, session), &places, snapshot);

@@ -427,7 +427,7 @@ impl SandboxHost for BridgeHost {
     }
 
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError> {
-        let found = self.0.files.workspace(session).try_exists();
+        let found = self.0.files.has_workspace(session);
         found.map_err(|error| failed("look for a workspace", error))
     }
 

@@ -167,16 +167,6 @@ impl Files {
         &self.homes
     }
 
-    /// Whether both directories of a session are where they belong.
-    pub(super) fn are_in_place(&self, session: SessionId) -> io::Result<bool> {
-        Ok(self.workspace(session).try_exists()? && self.home(session).try_exists()?)
-    }
-
-    /// Whether nothing was ever made for a session.
-    pub(super) fn is_untouched(&self, session: SessionId) -> io::Result<bool> {
-        Ok(!(self.workspace(session).try_exists()? || self.home(session).try_exists()?))
-    }
-
     /// The names of whoever has left anything here.
     pub(super) fn names(&self) -> io::Result<BTreeSet<SessionId>> {
         let mut names = BTreeSet::new();

@@ -23,6 +23,7 @@ mod mend;
 mod notes;
 mod options;
 mod persist;
+mod place;
 mod process;
 mod pump;
 mod put_back;

@@ -206,7 +206,7 @@ impl Inner {
         let alive = self.alive_of(session).map_err(told)?;
         let (sandbox, is_alive) = (alive.unwrap_or(sandbox), alive.is_some());
         let places = self.files.places(session);
-        if !places.workspace.try_exists().map_err(told)? {
+        if !self.files.has_workspace(session).map_err(told)? {
             return Ok(Persisted::Gone);
         }
         if is_alive && only_if_busy && self.is_alone(sandbox) {
