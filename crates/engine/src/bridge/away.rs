@@ -53,6 +53,10 @@ impl Inner {
         if !self.files.has_workspace(session).map_err(told)? {
             return Ok(Away::Gone);
         }
+        // It lies in the same directory, and no snapshot has it.
+        if self.files.has_something_aside(session).map_err(told)? {
+            return Ok(Away::Wanted);
+        }
         let covered = self.archive.covers((tenant, session), &places, snapshot);
         match covered.map_err(|error| failed("put files away", error))? {
             Away::Gone => {}

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   data/sandboxes/<session>/workspace, home      what the agent sees and keeps
+//!   data/sandboxes/<session>/….aside-<number>     what was in the place of one of them (`place`)
 //!   data/sandboxes/<session>/captured             what the last capture saw of it
 //!   data/sandboxes/<session>/boot, mended         whether it can be believed (`mend`)
 //!   data/sandboxes/<session>/came                 how it came to be there (`came`)

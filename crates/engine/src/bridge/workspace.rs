@@ -55,6 +55,7 @@ pub(super) fn prepare(
     let saved = known.saved;
     let session = sandbox.session;
     let _one_at_a_time = files.making(session);
+    files.clear_place(session)?;
     let was_untouched = files.is_untouched(session)?;
     let (brought_back, lost) = match saved {
         Some(saved) if !is_as_left(files, sandbox)? => {
