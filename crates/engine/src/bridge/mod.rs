@@ -13,6 +13,7 @@ mod connection;
 mod disk;
 mod enclosure;
 mod files;
+mod footing;
 mod found;
 mod guard;
 mod inner;

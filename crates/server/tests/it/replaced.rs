@@ -10,7 +10,9 @@ use ash_core::entry::ResumePath;
 use ash_core::id::SessionId;
 use ash_core::number::Turn;
 use ash_core::resume::{Native, Receipt, Workspace};
-use ash_core::session::Session;
+use ash_core::run::RunStatus;
+use ash_core::session::{IfRunning, Sandbox, Session, Status};
+use ash_engine::bridge::Resources;
 use ash_engine::{Effective, Point, RequireState};
 
 use crate::world::{World, tenant};
@@ -122,5 +124,98 @@ async fn a_session_is_rewound_though_its_workspace_and_its_home_are_something_el
     assert_eq!(fs::read_dir(&foreign).unwrap().count(), 1, "nobody has touched it");
     world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
     remembers(&world, session).await;
+    world.end().await;
+}
+
+/// Removes a session's workspace, or its home, as somebody would who does not know that it is in use.
+fn remove(world: &World, session: SessionId, gone: Gone) {
+    match gone {
+        Gone::Workspace => fs::remove_dir_all(world.host.workspace(session)).unwrap(),
+        Gone::Home => fs::remove_dir_all(world.host.home(session)).unwrap(),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gone {
+    Workspace,
+    Home,
+}
+
+/// A session that came back cold has what was captured of it, and works.
+async fn is_whole(world: &World, session: SessionId, receipt: &Receipt, gone: Gone) {
+    let workspace = match gone {
+        Gone::Workspace => Workspace::Restored,
+        Gone::Home => Workspace::Kept,
+    };
+    assert_eq!((receipt.path, receipt.workspace), (ResumePath::Cold, workspace), "{gone:?}");
+    assert_eq!(receipt.conversation.native, Native::Intact, "{gone:?}");
+    let place = world.host.workspace(session);
+    assert_eq!(fs::read_to_string(place.join("a.txt")).unwrap(), "one");
+    world.say(session, "/bash printf more >more.txt").await;
+    assert_eq!(fs::read_to_string(place.join("more.txt")).unwrap(), "more", "{gone:?}");
+    remembers(world, session).await;
+}
+
+/// A session that is paused where it is, and captured.
+async fn paused(world: &World) -> SessionId {
+    let session = world.session().await;
+    world.say(session, WRITE).await;
+    world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+    until_it(world, session, |it| {
+        matches!(it.sandbox(), Sandbox::Frozen { .. }) && it.persistence().is_settled()
+    })
+    .await;
+    session
+}
+
+#[tokio::test]
+async fn a_paused_session_whose_files_were_removed_does_not_come_back_warm() {
+    for gone in [Gone::Workspace, Gone::Home] {
+        for restarts in [false, true] {
+            let mut world = World::start().await;
+            let session = paused(&world).await;
+            remove(&world, session, gone);
+            if restarts {
+                world.kill_engine().await;
+            }
+            let receipt = resume(&world, session).await;
+            is_whole(&world, session, &receipt, gone).await;
+            world.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_does_not_adopt_a_sandbox_whose_files_were_removed() {
+    for gone in [Gone::Workspace, Gone::Home] {
+        let mut world = World::start().await;
+        let session = world.session().await;
+        world.say(session, WRITE).await;
+        world.captured(session).await;
+        world.engine.abort().await;
+        remove(&world, session, gone);
+        world.kill_engine().await;
+        let stored = until_it(&world, session, |it| it.sandbox() == Sandbox::None).await;
+        assert_eq!(stored.status(), Status::Paused);
+        let receipt = resume(&world, session).await;
+        is_whole(&world, session, &receipt, gone).await;
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_paused_session_whose_files_were_replaced_has_those_that_are_there() {
+    let Some(world) = World::sandboxed(Resources::default()).await else { return };
+    let session = paused(&world).await;
+    let workspace = world.host.workspace(session);
+    fs::rename(&workspace, world.dir.join("moved")).unwrap();
+    fs::create_dir(&workspace).unwrap();
+    fs::write(workspace.join("other.txt"), "another").unwrap();
+    let receipt = resume(&world, session).await;
+    assert_eq!((receipt.path, receipt.workspace), (ResumePath::Cold, Workspace::Kept));
+    let answer = world.say(session, "/bash cat other.txt && printf more >more.txt").await;
+    assert_eq!(answer.status, RunStatus::Completed);
+    assert_eq!(fs::read_to_string(workspace.join("more.txt")).unwrap(), "more");
+    assert!(!world.dir.join("moved/more.txt").exists());
     world.end().await;
 }
