@@ -142,6 +142,8 @@ pub enum Death {
     Misbehaved(String),
     /// Nobody saw it end: it was not there when it was looked for.
     Lost,
+    /// It was ended because the directories that it works in were removed or replaced.
+    FilesGone,
     /// The machine it ran on is gone.
     RunnerLost,
 }
@@ -177,6 +179,10 @@ impl Death {
             Self::Lost => Failure::new(
                 FailureCode::SandboxLost,
                 "the sandbox was gone when the server came back",
+            ),
+            Self::FilesGone => Failure::new(
+                FailureCode::SandboxLost,
+                "the sandbox was ended because its files were removed or replaced under it",
             ),
             Self::RunnerLost => {
                 Failure::new(FailureCode::SandboxLost, "the machine that ran the sandbox is gone")

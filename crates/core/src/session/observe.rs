@@ -174,7 +174,7 @@ impl Session {
         let rest = match death {
             _ if wanted_pause => Some(PauseReason::Requested),
             // Nothing went wrong with the session: the next prompt brings it back.
-            Death::Lost => Some(PauseReason::ServerRestart),
+            Death::Lost | Death::FilesGone => Some(PauseReason::ServerRestart),
             Death::RunnerLost => Some(PauseReason::RunnerLost),
             Death::Stopped
             | Death::Exited(_)

@@ -50,8 +50,12 @@ impl Inner {
         let told = |error: io::Error| failed("put files away", error);
         let session = sandbox.session;
         let places = self.files.places(session);
-        if !places.workspace.try_exists().map_err(told)? {
+        if !self.files.has_workspace(session).map_err(told)? {
             return Ok(Away::Gone);
+        }
+        // It lies in the same directory, and no snapshot has it.
+        if self.files.has_something_aside(session).map_err(told)? {
+            return Ok(Away::Wanted);
         }
         let covered = self.archive.covers((tenant, session), &places, snapshot);
         match covered.map_err(|error| failed("put files away", error))? {

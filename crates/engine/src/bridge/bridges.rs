@@ -172,13 +172,8 @@ impl SandboxHost for BridgeHost {
     ) -> Result<(), HostError> {
         let attempted = "attach to a sandbox";
         match self.0.files.life(sandbox).map_err(|error| failed(attempted, error))? {
-            Life::Alive(_) if self.0.is_isolated_otherwise(sandbox) => {
-                tracing::warn!(
-                    session.id = %sandbox.session,
-                    "the sandbox of session {} is isolated otherwise than this server does it, and is ended",
-                    sandbox.session,
-                );
-                self.0.kill(sandbox).await?;
+            Life::Alive(_) if self.0.is_of_no_use(sandbox) => {
+                self.0.end_of_no_use(sandbox).await?;
                 self.attach(sandbox, after, reporter).await
             }
             Life::Alive(told) => {
@@ -236,7 +231,7 @@ impl SandboxHost for BridgeHost {
     ) -> Result<Thawed, HostError> {
         let life = || self.0.files.life(sandbox).map_err(|error| failed("thaw a sandbox", error));
         if let Life::Alive(told) = life()?
-            && !self.0.is_isolated_otherwise(sandbox)
+            && !self.0.is_of_no_use(sandbox)
         {
             let thawed = match self.0.thaw(sandbox).await {
                 Ok(()) => self.0.listen_to(sandbox, told, after, reporter.clone()).await,
@@ -427,7 +422,7 @@ impl SandboxHost for BridgeHost {
     }
 
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError> {
-        let found = self.0.files.workspace(session).try_exists();
+        let found = self.0.files.has_workspace(session);
         found.map_err(|error| failed("look for a workspace", error))
     }
 

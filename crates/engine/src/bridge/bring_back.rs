@@ -49,7 +49,7 @@ impl Inner {
         match found {
             Some(_) => Ok(Ready::Stored),
             // What is gone is the agent's own.
-            None if self.files.workspace(session).try_exists().map_err(told)? => Ok(Ready::InPlace),
+            None if self.files.has_workspace(session).map_err(told)? => Ok(Ready::InPlace),
             None if is_in_cloud && if_lost != IfLost::GiveUp => {
                 Err(unfit(ArchiveError::DamagedInCloud))
             }
@@ -73,7 +73,7 @@ impl Saved<'_> {
             return Err(ArchiveError::Place(gone));
         }
         let places = files.places(session);
-        let is_there = places.workspace.try_exists().map_err(ArchiveError::Place)?;
+        let is_there = files.has_workspace(session).map_err(ArchiveError::Place)?;
         files.make_room(session).map_err(ArchiveError::Place)?;
         let note = |BroughtBack { from, source }| {
             // An agent's own things alone are no workspace.

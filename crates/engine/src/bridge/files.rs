@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   data/sandboxes/<session>/workspace, home      what the agent sees and keeps
+//!   data/sandboxes/<session>/….aside-<number>     what was in the place of one of them (`place`)
 //!   data/sandboxes/<session>/captured             what the last capture saw of it
 //!   data/sandboxes/<session>/boot, mended         whether it can be believed (`mend`)
 //!   data/sandboxes/<session>/came                 how it came to be there (`came`)
@@ -165,16 +166,6 @@ impl Files {
     /// Where the files of all sandboxes lie that may have a user.
     pub(super) fn homes(&self) -> &[PathBuf] {
         &self.homes
-    }
-
-    /// Whether both directories of a session are where they belong.
-    pub(super) fn are_in_place(&self, session: SessionId) -> io::Result<bool> {
-        Ok(self.workspace(session).try_exists()? && self.home(session).try_exists()?)
-    }
-
-    /// Whether nothing was ever made for a session.
-    pub(super) fn is_untouched(&self, session: SessionId) -> io::Result<bool> {
-        Ok(!(self.workspace(session).try_exists()? || self.home(session).try_exists()?))
     }
 
     /// The names of whoever has left anything here.

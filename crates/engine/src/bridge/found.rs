@@ -8,6 +8,7 @@ use ash_core::number::SpoolPosition;
 use tokio::time::timeout;
 
 use super::enclosure::Enclosure;
+use super::footing::Footing;
 use super::inner::Inner;
 use super::process::{Isolation, Process, Started};
 use super::tree;
@@ -25,6 +26,44 @@ impl Inner {
         let children = &self.state().children;
         let found = Started::read(&self.files.process(sandbox)).map(|started| started.isolation);
         !children.contains_key(&sandbox) && found.unwrap_or(Isolation::None) != ours
+    }
+
+    /// Whether a sandbox that is alive works on directories that are not in their place any more. What cannot be
+    /// looked at now is not believed to be gone.
+    pub(super) fn has_lost_its_files(&self, sandbox: SandboxRef) -> bool {
+        let started = Started::read(&self.files.process(sandbox));
+        let begun_on = started.and_then(|started| started.footing);
+        match Footing::of(&self.files, sandbox.session) {
+            Ok(Some(there)) => begun_on.is_some_and(|begun_on| !begun_on.is(there)),
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Whether a sandbox that is alive is not to be gone on with.
+    pub(super) fn is_of_no_use(&self, sandbox: SandboxRef) -> bool {
+        self.is_isolated_otherwise(sandbox) || self.has_lost_its_files(sandbox)
+    }
+
+    /// Ends a sandbox that is of no use, and remembers why.
+    pub(super) async fn end_of_no_use(
+        self: &Arc<Self>,
+        sandbox: SandboxRef,
+    ) -> Result<(), HostError> {
+        let session = sandbox.session;
+        if self.is_isolated_otherwise(sandbox) {
+            tracing::warn!(
+                session.id = %session,
+                "the sandbox of session {session} is isolated otherwise than this server does it, and is ended",
+            );
+        } else {
+            tracing::warn!(
+                session.id = %session,
+                "the files of session {session} were removed or replaced under its sandbox, which is ended",
+            );
+            self.state().reasons.insert(sandbox, Death::FilesGone);
+        }
+        self.kill(sandbox).await
     }
 
     /// Notices the end of a sandbox that an earlier server started.

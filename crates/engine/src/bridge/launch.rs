@@ -25,10 +25,11 @@ use super::came;
 use super::connection::{ConnectError, Connection};
 use super::enclosure::{Opening, Sandboxing, end_of};
 use super::files::{Begin, Life, remove};
+use super::footing::Footing;
 use super::inner::Inner;
 use super::mend;
 use super::options::{Agent, Resources};
-use super::process::{Process, Started};
+use super::process::{Isolation, Process, Started};
 use super::quota::DiskLimits;
 use super::retell::Lines;
 use super::state::{ChildOfOurs, State};
@@ -353,8 +354,13 @@ impl Inner {
         disk_bytes: Option<u64>,
         project: Option<u32>,
     ) -> io::Result<()> {
-        let started = Started::new(pid, disk_bytes, self.options.enclosure.isolation())?;
-        started.in_project(project).write(&self.files.process(sandbox))
+        let isolation = self.options.enclosure.isolation();
+        let footing = match isolation {
+            Isolation::None => None,
+            Isolation::Rootless | Isolation::Full => Footing::of(&self.files, sandbox.session)?,
+        };
+        let started = Started::new(pid, disk_bytes, isolation)?.in_project(project).on(footing);
+        started.write(&self.files.process(sandbox))
     }
 
     /// Notices the end of a sandbox.

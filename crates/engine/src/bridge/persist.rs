@@ -206,7 +206,9 @@ impl Inner {
         let alive = self.alive_of(session).map_err(told)?;
         let (sandbox, is_alive) = (alive.unwrap_or(sandbox), alive.is_some());
         let places = self.files.places(session);
-        if !places.workspace.try_exists().map_err(told)? {
+        // What is in place of the files that a sandbox works on is not the session's.
+        let is_elsewhere = is_alive && self.has_lost_its_files(sandbox);
+        if is_elsewhere || !self.files.has_workspace(session).map_err(told)? {
             return Ok(Persisted::Gone);
         }
         if is_alive && only_if_busy && self.is_alone(sandbox) {

@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
+use super::footing::Footing;
+
 /// What is written down of a sandbox that was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,6 +30,9 @@ pub(super) struct Started {
     /// The name of its cgroup, if that is not its own: it had it before it was a session's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cgroup: Option<String>,
+    /// The directories that it has, if it has them by more than their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) footing: Option<Footing>,
 }
 
 /// How strongly a sandbox is isolated, and so by what it can be reached.
@@ -55,12 +60,18 @@ impl Started {
     pub(super) fn new(pid: u32, disk_bytes: Option<u64>, isolation: Isolation) -> io::Result<Self> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it has ended already");
         let Process { pid, began } = Process::of(pid).ok_or_else(gone)?;
-        Ok(Self { pid, began, disk_bytes, project: None, isolation, cgroup: None })
+        let (project, cgroup, footing) = (None, None, None);
+        Ok(Self { pid, began, disk_bytes, project, isolation, cgroup, footing })
     }
 
     /// The same, with the project that its files are of.
     pub(super) fn in_project(self, project: Option<u32>) -> Self {
         Self { project, ..self }
+    }
+
+    /// The same, with the directories that it has.
+    pub(super) fn on(self, footing: Option<Footing>) -> Self {
+        Self { footing, ..self }
     }
 
     /// The same process, as a session's: what its files may take, and what its cgroup is called.

@@ -35,6 +35,7 @@ impl Inner {
                 }
             }
             host.files.make_room(session)?;
+            host.files.clear_place(session)?;
             match host.archive.put_back(&tenant, snapshot, &host.files.places(session)) {
                 Ok(()) => came::forget(&host.files, session).map(|()| PutBackOutcome::Done),
                 Err(error) if error.is_lost() => {

@@ -55,6 +55,7 @@ pub(super) fn prepare(
     let saved = known.saved;
     let session = sandbox.session;
     let _one_at_a_time = files.making(session);
+    files.clear_place(session)?;
     let was_untouched = files.is_untouched(session)?;
     let (brought_back, lost) = match saved {
         Some(saved) if !is_as_left(files, sandbox)? => {
@@ -77,7 +78,7 @@ pub(super) fn prepare(
         Some(users) => Some(users.of(&home, files.homes())?),
         None => None,
     };
-    let is_there = files.workspace(session).try_exists()?;
+    let is_there = files.has_workspace(session)?;
     let is_doubted =
         is_there && !is_alive && (is_torn || !mend::is_believed(files, session, boot)?);
     let mended = match saved {
@@ -117,8 +118,8 @@ pub(super) fn prepare(
 /// Whether nothing has to be brought back: everything is where it was, or what is there was made anew because there was
 /// nothing to bring back.
 fn is_as_left(files: &Files, sandbox: SandboxRef) -> io::Result<bool> {
-    let is_fresh = files.workspace(sandbox.session).try_exists()?
-        && came::to_tell(files, sandbox)? == Some(How::Fresh);
+    let is_fresh =
+        files.has_workspace(sandbox.session)? && came::to_tell(files, sandbox)? == Some(How::Fresh);
     Ok(is_fresh || files.are_in_place(sandbox.session)?)
 }
 

@@ -44,6 +44,7 @@ mod reference;
 mod refusals;
 mod remembering;
 mod remote_snapshots;
+mod replaced;
 mod sandboxed;
 mod schemathesis;
 mod settings;

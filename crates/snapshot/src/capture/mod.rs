@@ -53,7 +53,7 @@ const COARSE_TICK: Duration = Duration::from_millis(2_500);
 pub struct Root<'a> {
     /// What it is called in the snapshot.
     pub name: &'a str,
-    /// Where it is.
+    /// Where it is. What is captured is a directory itself: a link to one is not followed.
     pub path: &'a Path,
     /// Paths from it that are left out, with all that is in them.
     pub excluded: &'a [Vec<u8>],
@@ -348,7 +348,8 @@ fn open<'a>(
     threads: usize,
     watch: &(dyn Fn() + Sync),
 ) -> Result<OpenRoot<'a>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // Whoever has put a link in its place must not have something else captured as if it were this.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(root.path, flags, Mode::empty()).map_err(io::Error::from);
     let directory = opened.map_err(SnapshotError::tree("open", root.path))?;
     let stamp = file::stamp_of(directory.as_fd());

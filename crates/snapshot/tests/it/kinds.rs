@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 
-use ash_snapshot::{Capture, Root, State};
+use ash_snapshot::{Capture, Root, SnapshotError, State};
 
-use crate::compare::{capture, in_memory, on_disk, picture, restore, restored};
+use crate::compare::{capture, in_memory, on_disk, picture, restore, restored, try_capture};
 
 #[test]
 fn files_of_every_kind_come_back() {
@@ -249,4 +249,32 @@ fn the_time_of_the_tree_itself_comes_back_and_nobody_runs_as_root() {
     let program = fs::metadata(target.join("program")).unwrap();
     let kept = if program.uid() == 0 { 0o755 } else { 0o4755 };
     assert_eq!(program.mode() & 0o7777, kept);
+}
+
+#[test]
+fn a_link_in_place_of_a_tree_is_not_captured() {
+    let place = tempfile::tempdir().unwrap();
+    let [tree, foreign] = ["tree", "foreign"].map(|name| place.path().join(name));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("ours"), "ours").unwrap();
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("theirs"), "theirs").unwrap();
+    let repository = in_memory();
+    let mut state = State::default();
+    capture(&repository, &tree, &mut state);
+    fs::rename(&tree, place.path().join("moved")).unwrap();
+    symlink(&foreign, &tree).unwrap();
+    let refused = try_capture(&repository, &tree, &mut state).unwrap_err();
+    assert!(matches!(refused, SnapshotError::Tree { attempted: "open", .. }), "{refused:?}");
+
+    // A file is no tree either.
+    fs::remove_file(&tree).unwrap();
+    fs::write(&tree, "a file").unwrap();
+    assert!(try_capture(&repository, &tree, &mut state).is_err());
+    assert_eq!(repository.snapshots().unwrap().len(), 1);
+    // A link above the tree is part of the way to it.
+    let (above, real) = (place.path().join("above"), place.path().canonicalize().unwrap());
+    symlink(&real, &above).unwrap();
+    let again = capture(&repository, &above.join("moved"), &mut State::default()).snapshot;
+    assert_eq!(again.roots[0].files, 1);
 }

@@ -113,17 +113,19 @@ fn a_crash_in_the_middle_breaks_the_session_and_interrupts_the_run() {
 
 #[test]
 fn a_sandbox_that_was_gone_when_the_server_came_back_only_pauses_the_session() {
-    let mut world = World::settled();
-    world.ask(PROMPT).unwrap();
-    world.die(Death::Lost);
-    assert!(matches!(
-        world.session.state(),
-        State::Paused { reason: PauseReason::ServerRestart, .. }
-    ));
-    assert_eq!(world.outcomes(), [RunStatus::Interrupted]);
-    world.ask(PROMPT).unwrap();
-    world.settle();
-    assert_eq!(world.session.current_run().unwrap().turn, Turn::new(2));
+    for death in [Death::Lost, Death::FilesGone] {
+        let mut world = World::settled();
+        world.ask(PROMPT).unwrap();
+        world.die(death);
+        assert!(matches!(
+            world.session.state(),
+            State::Paused { reason: PauseReason::ServerRestart, .. }
+        ));
+        assert_eq!(world.outcomes(), [RunStatus::Interrupted]);
+        world.ask(PROMPT).unwrap();
+        world.settle();
+        assert_eq!(world.session.current_run().unwrap().turn, Turn::new(2));
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl World {
 
 #[test]
 fn a_sandbox_that_died_while_it_was_frozen_makes_the_resume_a_cold_one() {
-    for death in [Death::Lost, Death::Killed(9), Death::OutOfMemory] {
+    for death in [Death::Lost, Death::FilesGone, Death::Killed(9), Death::OutOfMemory] {
         // Before the resume, and while it is under way.
         for before in [true, false] {
             let mut world = frozen_in_mid_turn();
