@@ -172,3 +172,42 @@ async fn what_cannot_be_put_again_is_not_said_to_be_in_the_cloud_and_nobody_begi
     assert_eq!(world.row(session, last).await.places, Places { local: true, cloud: true });
     world.end().await;
 }
+
+#[tokio::test]
+async fn what_no_head_of_this_server_names_is_not_begun_without_however_often_it_is_damaged() {
+    let bucket = Bucket::new();
+    let mut world = served(&bucket).await;
+    let session = world.stopped().await;
+    world.captured(session).await;
+    world.in_cloud(session).await;
+    for gone in ["data/snapshots/default".to_owned(), format!("data/sandboxes/{session}")] {
+        fs::remove_dir_all(world.dir.join(gone)).unwrap();
+    }
+    let there = bucket.place("repository");
+    let kept = bucket.0.path().join("kept");
+    fs::create_dir(&kept).unwrap();
+    each_pack(&there, |pack| {
+        fs::copy(pack, kept.join(pack.file_name().unwrap())).unwrap();
+        cut(pack);
+    });
+    world.kill_engine().await;
+    // As after an import: others have put them there.
+    let store = world.engine.store();
+    for row in store.snapshots(session, 100).await.unwrap() {
+        let elsewhere = Places { local: false, cloud: true };
+        store.place_snapshot(session, row.snapshot.captured.id, elsewhere).await.unwrap();
+    }
+    store.use_cloud("another", "file:///another", "nobody").await.unwrap();
+    for _ in 0..3 {
+        let refused = world.engine.resume(&tenant(), session, RequireState::No).await;
+        assert!(refused.is_err(), "{refused:?}");
+    }
+    each_pack(&there, |pack| {
+        fs::remove_file(pack).unwrap();
+        fs::copy(kept.join(pack.file_name().unwrap()), pack).unwrap();
+    });
+    world.kill_engine().await;
+    let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
+    assert_eq!(back.receipt.unwrap().workspace, Workspace::Restored);
+    world.end().await;
+}
