@@ -211,3 +211,34 @@ async fn what_no_head_of_this_server_names_is_not_begun_without_however_often_it
     assert_eq!(back.receipt.unwrap().workspace, Workspace::Restored);
     world.end().await;
 }
+
+#[tokio::test]
+async fn what_is_captured_after_damage_was_found_in_the_cloud_is_whole_there() {
+    let bucket = Bucket::new();
+    let mut world = served(&bucket).await;
+    let session = world.stopped().await;
+    world.captured(session).await;
+    world.in_cloud(session).await;
+    let lose = |world: &World| {
+        for gone in ["data/snapshots/default".to_owned(), format!("data/sandboxes/{session}")] {
+            fs::remove_dir_all(world.dir.join(gone)).unwrap();
+        }
+    };
+    lose(&world);
+    each_pack(&bucket.place("repository"), flip);
+    world.kill_engine().await;
+    // As much as there is will do; so it is found out.
+    world.engine.resume(&tenant(), session, RequireState::Never).await.unwrap();
+    world.say(session, "/bash printf two >b.txt").await;
+    world.engine.stop(&tenant(), session).await.unwrap();
+    world.until_it(session, |it| it.is_at_rest() && it.status() == Status::Stopped).await;
+    let last = world.captured(session).await.captured.id;
+    world.until_placed(session, last, Places { local: true, cloud: true }).await;
+    lose(&world);
+    world.kill_engine().await;
+    let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
+    let receipt = back.receipt.unwrap();
+    let from = receipt.snapshot.unwrap();
+    assert_eq!((receipt.source, from.id, from.left_out), (Some(Source::Cloud), last, 0));
+    world.end().await;
+}
