@@ -33,6 +33,9 @@ const PAGE: u32 = 1_000;
 /// For how long a session whose files leave is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Whoever could not record something tries again sooner than this.
+const TRIED_WITHIN: Duration = Duration::from_secs(30);
+
 /// What goes on in the background.
 #[derive(Default)]
 pub(crate) struct Housekeeping {
@@ -47,6 +50,8 @@ pub(crate) struct Housekeeping {
     is_short: AtomicBool,
     /// The disk was found to be full.
     full: Notify,
+    /// When something could last not be recorded, if nothing was since.
+    failed_at: Mutex<Option<Timestamp>>,
 }
 
 impl Housekeeping {
@@ -59,10 +64,21 @@ impl Housekeeping {
 impl Shared {
     /// Something could not be recorded. If that is because the disk is full, room is made at once.
     pub(crate) fn could_not_record(&self, error: &StoreError) {
+        self.note_failure(Some(self.now()));
         if matches!(error, StoreError::Full(_)) {
             self.host.use_reserve();
             self.housekeeping.full.notify_one();
         }
+    }
+
+    /// Something was recorded.
+    pub(crate) fn recorded(&self) {
+        self.note_failure(None);
+    }
+
+    fn note_failure(&self, at: Option<Timestamp>) {
+        let failed = &self.housekeeping.failed_at;
+        *failed.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 }
 
@@ -177,6 +193,14 @@ impl Engine {
         Some(free >= least)
     }
 
+    /// Whether what happens in sessions cannot be recorded at the moment: the disk that holds the database is full, or
+    /// that is away.
+    pub fn cannot_record(&self) -> bool {
+        let failed = &self.shared.housekeeping.failed_at;
+        let failed = *failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.is_some_and(|at| self.shared.now().since(at) < TRIED_WITHIN)
+    }
+
     /// Whether another session may begin.
     pub(crate) fn room_for_another(&self) -> Result<(), EngineError> {
         let is_short = self.shared.housekeeping.is_short.load(Ordering::Acquire);
@@ -193,9 +217,8 @@ impl Engine {
         let has_room = self.has_room();
         if has_room != Some(false) {
             self.shared.housekeeping.is_short.store(false, Ordering::Release);
-            if has_room.is_some() {
-                self.shared.host.keep_reserve();
-            }
+            // Also where nothing is removed to keep room: what happens has to be recorded.
+            self.shared.host.keep_reserve();
             return Ok(());
         }
         // Removing files is recorded first.

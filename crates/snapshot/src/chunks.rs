@@ -46,13 +46,14 @@ impl<'a> Chunks<'a> {
             Ok(frame) => return Ok((frame, place)),
             Err(error) => error,
         };
+        self.repository.suspect(place, &error);
         // What is damaged here may be whole in another pack.
         for other in self.repository.places(id).into_iter().skip(1) {
             match self.checked(kind, id, other) {
                 Ok(frame) => return Ok((frame, other)),
                 // What may be read later is not lost.
                 Err(busy) if busy.is_transient() => error = busy,
-                Err(_) => {}
+                Err(damaged) => self.repository.suspect(other, &damaged),
             }
         }
         Err(error)

@@ -45,6 +45,19 @@ impl Repository {
         self.put_distrust(id)
     }
 
+    /// The same, and nobody relies anew on the packs in which damage was found when something was read of them: what is
+    /// needed of them is stored once more, by whoever captures it or copies it from elsewhere.
+    pub fn distrust_damaged(&self, id: SnapshotId) -> Result<()> {
+        let packs = self.take_suspects();
+        if !packs.is_empty() {
+            let marks = self.marks()?;
+            for pack in packs.into_iter().filter(|pack| !marks.contains_key(pack)) {
+                self.put_mark(pack)?;
+            }
+        }
+        self.put_distrust(id)
+    }
+
     /// Reads all of a snapshot back, and says whether it is whole. If it is not, nobody relies on it any more, nor on the
     /// packs in which something of it is damaged: whoever captures the files again, or copies the snapshot from
     /// elsewhere, stores what is lost once more.
@@ -197,6 +210,7 @@ mod test {
     use super::*;
     use crate::capture::{Capture, Root};
     use crate::objects::LocalObjects;
+    use crate::replicate::Replicate;
     use crate::state::State;
 
     const MANY: u64 = 1_000;
@@ -256,5 +270,37 @@ mod test {
             repository.trust_again(first).unwrap();
             assert!(!repository.is_distrusted(first).unwrap());
         }
+    }
+
+    fn copy(from: &Repository, to: &Repository, snapshot: SnapshotId) -> Result<()> {
+        let copy = Replicate { from, snapshot, max_entries: MANY, threads: 1, progress: &|_| true };
+        to.replicate(&copy).map(drop)
+    }
+
+    #[test]
+    fn what_is_copied_after_damage_was_found_does_not_rely_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        std::fs::create_dir_all(&tree).unwrap();
+        let lines: String = (0..5_000).map(|number| format!("line {number}\n")).collect();
+        std::fs::write(tree.join("a"), lines).unwrap();
+        let place = |name: &str| dir.path().join(name);
+        let opened = |name: &str| {
+            let objects = LocalObjects::open(&place(name)).unwrap();
+            Repository::open(Box::new(objects)).unwrap()
+        };
+        let (here, there, elsewhere) = (opened("here"), opened("there"), opened("elsewhere"));
+        let mut state = State::default();
+        let first = capture(&here, &tree, &mut state);
+        copy(&here, &there, first).unwrap();
+        each_pack(&place("there"), flip);
+        let damaged = copy(&there, &elsewhere, first).unwrap_err();
+        assert!(matches!(damaged, SnapshotError::Damaged { .. }), "{damaged}");
+        there.distrust_damaged(first).unwrap();
+        std::fs::write(tree.join("b"), "more").unwrap();
+        let second = capture(&here, &tree, &mut state);
+        copy(&here, &there, second).unwrap();
+        copy(&there, &elsewhere, second).unwrap();
+        assert!(there.doubt_snapshot(second, MANY).unwrap(), "what it needs was put again");
     }
 }

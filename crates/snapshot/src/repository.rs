@@ -43,6 +43,8 @@ struct Index {
     others: HashMap<Id, Vec<Place>>,
     /// Why the last pack that could not be read could not.
     unread: Option<String>,
+    /// Packs in which something was read that is damaged, and nobody was told yet.
+    suspects: HashSet<Id>,
 }
 
 impl Index {
@@ -282,6 +284,20 @@ impl Repository {
         let places = index.chunks.get(&id).into_iter().chain(others);
         let mut packs = places.map(|place| index.packs[place.pack as usize].id);
         packs.find(|pack| !but.contains(pack))
+    }
+
+    /// Takes note of the pack, if what was read of it is damaged.
+    pub(crate) fn suspect(&self, place: Place, error: &SnapshotError) {
+        if matches!(error, SnapshotError::Damaged { .. }) {
+            let mut index = self.index();
+            let pack = index.packs[place.pack as usize].id;
+            index.suspects.insert(pack);
+        }
+    }
+
+    /// The packs of which that was noted since this was asked last.
+    pub(crate) fn take_suspects(&self) -> HashSet<Id> {
+        std::mem::take(&mut self.index().suspects)
     }
 
     /// All packs that a chunk is in.

@@ -284,7 +284,8 @@ pub trait Store: QueueStore + AttachmentStore + Send + Sync + 'static {
     /// Which cloud was used last.
     async fn used_cloud(&self) -> Result<Option<UsedCloud>>;
     /// Begins to use a cloud that was found at `url`, as `writer` unless another name was given before. If it is not the one that was used
-    /// last, nothing counts as being there any more: neither snapshots nor heads.
+    /// last, nothing counts as being there any more: neither snapshots nor heads. What is not on this machine, of a
+    /// session that had a head, is still said to be in the cloud: it was in the other one, and is not taken for lost.
     async fn use_cloud(&self, bucket: &str, url: &str, writer: &str) -> Result<CloudUse>;
     /// Sessions of any tenant with snapshots that are not in the cloud, or with snapshots and no head there, by id,
     /// after `after`.

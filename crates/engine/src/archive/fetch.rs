@@ -103,9 +103,9 @@ impl Archive {
             Err(error @ (SnapshotError::Missing(_) | SnapshotError::Damaged { .. })) => {
                 // In a bucket that is away nothing is found either.
                 remote.is_here().map_err(ArchiveError::Cloud)?;
-                // Whoever has it whole puts it again.
+                // Whoever has it whole puts it again; and what is put from now on relies on nothing that is damaged.
                 if shelf.repository.snapshot(theirs(id)).is_ok()
-                    && let Err(error) = shelf.repository.distrust_snapshot(theirs(id))
+                    && let Err(error) = shelf.repository.distrust_damaged(theirs(id))
                 {
                     let error = &error as &dyn std::error::Error;
                     tracing::debug!(

@@ -1,17 +1,22 @@
 //! Room on the disk that is kept for the server's own records.
 //!
 //! What makes room has to be recorded first, and a disk that sandboxes have filled to the last byte has no room for that
-//! either. So some is taken while there is plenty, by a file that nobody reads, and given up when it is needed.
+//! either. So some is taken while there is plenty, by files that nobody reads, and given up when it is needed: one when
+//! the disk is found to be full. A sandbox that goes on writing takes that as well. So if the disk is still full some
+//! seconds later, the sandbox whose files take most is ended, and then the other one is given up.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
+use tokio::time::Instant;
 
 use super::inner::Inner;
 
-/// How much is kept.
+/// How much each of them keeps.
 pub(super) const RESERVE: u64 = 16 * 1024 * 1024;
 
 /// So many times as much has to be free before it is taken.
@@ -19,10 +24,22 @@ const PLENTY: u64 = 8;
 
 const NAME: &str = "reserve";
 
+/// The one that is given up last.
+const LAST: &str = "reserve.last";
+
+/// For how long a disk is full, after room was given up, until a sandbox is ended for it.
+const STILL_FULL: Duration = Duration::from_secs(5);
+
 impl Inner {
     /// Takes the room, if there is plenty and it is not taken.
     pub(super) fn keep_reserve(&self) {
-        let path = self.options.data.join(NAME);
+        for name in [NAME, LAST] {
+            self.keep(name);
+        }
+    }
+
+    fn keep(&self, name: &str) {
+        let path = self.options.data.join(name);
         let is_there = fs::metadata(&path).is_ok_and(|found| found.len() >= RESERVE);
         let has_plenty = self.free_bytes().is_some_and(|free| free >= PLENTY * RESERVE);
         if is_there || !has_plenty {
@@ -42,12 +59,35 @@ impl Inner {
     }
 
     /// Gives the room up, if the disk is full.
-    pub(super) fn use_reserve(&self) {
+    pub(super) fn use_reserve(self: &Arc<Self>) {
         if self.free_bytes().is_none_or(|free| free >= RESERVE / 2) {
+            self.state().full_since = None;
             return;
         }
         if fs::remove_file(self.options.data.join(NAME)).is_ok() {
             tracing::warn!("the disk is full: room that was kept for records is given up");
+            self.state().full_since = Some(Instant::now());
+            return;
         }
+        // Where there is nothing more to give up, ending a sandbox would not help whoever records.
+        if fs::metadata(self.options.data.join(LAST)).is_err() || !self.is_full_for_long() {
+            return;
+        }
+        let host = Arc::clone(self);
+        self.tasks.spawn(async move {
+            host.end_fullest(RESERVE).await;
+            if fs::remove_file(host.options.data.join(LAST)).is_ok() {
+                tracing::warn!("the disk is still full: the last room for records is given up");
+            }
+            let mut state = host.state();
+            (state.full_since, state.makes_room) = (None, false);
+        });
+    }
+
+    /// Whether the disk has been full for long, and nobody makes room yet.
+    fn is_full_for_long(&self) -> bool {
+        let mut state = self.state();
+        let since = *state.full_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= STILL_FULL && !std::mem::replace(&mut state.makes_room, true)
     }
 }

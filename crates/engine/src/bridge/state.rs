@@ -9,6 +9,7 @@ use ash_core::id::SessionId;
 use ash_core::number::Incarnation;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::connection::Question;
 use super::options::EgressGuard;
@@ -30,6 +31,10 @@ pub(super) struct State {
     pub(super) reasons: BTreeMap<SandboxRef, Death>,
     /// Of each session, the incarnations that must not be started any more.
     pub(super) stopped_through: BTreeMap<SessionId, Incarnation>,
+    /// Since when the disk is known to be full.
+    pub(super) full_since: Option<Instant>,
+    /// Whether a sandbox is being ended for that.
+    pub(super) makes_room: bool,
 }
 
 impl State {

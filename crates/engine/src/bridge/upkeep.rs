@@ -222,6 +222,34 @@ impl Inner {
         }
     }
 
+    /// Ends the sandbox that runs and whose files take most, if they take as much as this.
+    pub(super) async fn end_fullest(self: &Arc<Self>, least: u64) {
+        let host = Arc::clone(self);
+        let found = tokio::task::spawn_blocking(move || host.fullest()).await;
+        let Ok(Some((bytes, sandbox))) = found else { return };
+        if bytes < least {
+            return;
+        }
+        let session = sandbox.session;
+        tracing::error!(
+            session.id = %session, bytes,
+            "the disk is full, and nothing can be recorded: session {session}, whose files take most of it, is ended",
+        );
+        self.end_for(sandbox, Death::DiskFull).await;
+    }
+
+    /// The sandbox whose files take most, of those that may write. Blocks.
+    fn fullest(&self) -> Option<(u64, SandboxRef)> {
+        let frozen = self.state().frozen.clone();
+        let running = self.connected().into_iter().filter(|sandbox| !frozen.contains(sandbox));
+        let of = |path: &Path| disk::usage(path, u64::MAX).unwrap_or_default();
+        let taken = running.map(|sandbox| {
+            let workspace = of(&self.files.workspace(sandbox.session));
+            (workspace.saturating_add(of(&self.files.home(sandbox.session))), sandbox)
+        });
+        taken.max()
+    }
+
     /// Ends a sandbox, and remembers why: its pump tells everything it had reported, and then that.
     async fn end_for(self: &Arc<Self>, sandbox: SandboxRef, reason: Death) {
         self.state().reasons.insert(sandbox, reason);

@@ -157,30 +157,32 @@ impl Cloud {
         if error.is_unavailable() {
             return Ok(());
         }
-        let places = match store.snapshot(session, id).await {
-            Ok(row) if row.places.cloud => row.places,
+        match store.snapshot(session, id).await {
+            Ok(row) if row.places.cloud => {}
             // That is known; or it is a session of another server.
             Ok(_) | Err(StoreError::NotFound(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
-        };
+        }
         tracing::error!(
             error = error as &dyn std::error::Error, session.id = %session, snapshot.id = %id,
             "snapshot {id} of session {session} is damaged in the cloud, and cannot be put again",
         );
-        match store.place_snapshot(session, id, Places { cloud: false, ..places }).await {
+        match is_not_whole_there(store, session, id).await {
             Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Looks for snapshots of a session that others have put there. What is not there any more is brought up again,
-    /// or is not said to be there.
+    /// Looks for snapshots of a session that others have put there. What is not there any more is brought up again.
+    /// Returns those that nobody here can bring: where they are said to be is left as it is, for nothing else tells
+    /// that they were there.
     pub(super) async fn look_for(
         &self,
         store: &dyn Store,
         tenant: &TenantId,
         session: SessionId,
-    ) -> Result<(), CloudError> {
+    ) -> Result<BTreeSet<SnapshotId>, CloudError> {
+        let mut gone = BTreeSet::new();
         let there: BTreeSet<SnapshotId> = {
             let (this, tenant) = (self.clone(), tenant.clone());
             blocking(move || {
@@ -208,11 +210,23 @@ impl Cloud {
                 continue;
             }
             tracing::error!(session.id = %session, "snapshot {id} of session {session} is not in the cloud any more");
-            match store.place_snapshot(session, id, Places { local: false, cloud: false }).await {
-                Ok(()) | Err(StoreError::NotFound(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
+            gone.insert(id);
         }
-        Ok(())
+        Ok(gone)
     }
+}
+
+/// Notes that a snapshot of a session is not whole in the cloud. It may have been damaged on the way only. So one that
+/// is nowhere else is still said to be there where no head of this server tells that files of the session were brought
+/// there: otherwise the next resume would take it for one that never had any, and begin anew.
+pub(crate) async fn is_not_whole_there(
+    store: &dyn Store,
+    session: SessionId,
+    id: SnapshotId,
+) -> Result<(), StoreError> {
+    let places = store.snapshot(session, id).await?.places;
+    if !places.local && !store.cloud_heads(&[session]).await?.contains_key(&session) {
+        return Ok(());
+    }
+    store.place_snapshot(session, id, Places { cloud: false, ..places }).await
 }

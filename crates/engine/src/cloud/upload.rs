@@ -4,6 +4,7 @@
 //! on the way leaves objects that no head names: those of the log and the session are put again by the next attempt,
 //! and go when they are old (`tidy`, `sweep`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
@@ -62,13 +63,13 @@ impl Cloud {
         };
         // Before anything is put: who does not go on with it leaves nothing there.
         let (number, earlier) = self.place_in_line(stored.session.log_epoch(), &standing)?;
-        let mut snapshots = snapshots;
+        let (mut snapshots, mut gone) = (snapshots, BTreeSet::new());
         if before.is_none() && snapshots.iter().any(|row| row.places.cloud) {
             // No head of ours has named them yet: whoever has put them may have removed them again.
-            self.look_for(store, tenant, session).await?;
+            gone = self.look_for(store, tenant, session).await?;
             snapshots = store.snapshots(session, MAX_SNAPSHOTS).await?;
         }
-        if !lies_there(&snapshots, id) {
+        if !lies_there(&snapshots, id) || gone.contains(&id) {
             self.bring_up_snapshot(store, (tenant, session), id).await?;
         }
         let described = described(&stored, to_name(&snapshots, id))?;

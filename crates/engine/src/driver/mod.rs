@@ -177,6 +177,7 @@ impl Driver {
         loop {
             match self.shared.store.claim_session(self.id, self.shared.owner).await {
                 Ok(claimed) => {
+                    self.shared.recorded();
                     self.shared.places.note(&claimed.session);
                     // The last owner may have died before it had done so.
                     self.shared.host.note(&claimed.record, &claimed.session);
@@ -398,6 +399,7 @@ impl Driver {
         let started = Instant::now();
         match self.shared.store.commit(&commit).await {
             Ok(()) => {
+                self.shared.recorded();
                 let grew = commit.session.last_seq() > owned.session.last_seq();
                 self.shared.tell_of(&owned.session, &commit);
                 let before = owned.session.current_run().map(|run| (run.id, run.phase));

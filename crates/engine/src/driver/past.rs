@@ -10,6 +10,7 @@ use ash_core::session::{LogEntry, Session};
 use ash_store::{Place, Places, SessionRecord, Store, StoreError, StoredSnapshot};
 use async_trait::async_trait;
 
+use crate::cloud::is_not_whole_there;
 use crate::host::{HostError, Past};
 
 /// How many entries are read at once at the most; the store has a bound in bytes as well.
@@ -67,13 +68,15 @@ impl Past for LogOf<'_> {
 
     async fn lost(&self, snapshot: SnapshotId, place: Place) {
         let noted = async {
-            let StoredSnapshot { places, .. } =
-                self.store.snapshot(self.record.id, snapshot).await?;
-            let places = match place {
-                Place::Local => Places { local: false, ..places },
-                Place::Cloud => Places { cloud: false, ..places },
-            };
-            self.store.place_snapshot(self.record.id, snapshot, places).await
+            let (store, session) = (self.store, self.record.id);
+            match place {
+                Place::Local => {
+                    let StoredSnapshot { places, .. } = store.snapshot(session, snapshot).await?;
+                    let places = Places { local: false, ..places };
+                    store.place_snapshot(session, snapshot, places).await
+                }
+                Place::Cloud => is_not_whole_there(store, session, snapshot).await,
+            }
         };
         if let Err(error) = noted.await {
             let error = &error as &dyn std::error::Error;

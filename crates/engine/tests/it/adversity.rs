@@ -52,10 +52,12 @@ async fn a_store_that_is_away_is_an_answer_not_a_silence() {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), all).await.expect("everybody is answered");
+    assert!(world.engine.cannot_record(), "whoever watches over the server is told");
     world.behave(StoreFaults::default(), HostFaults::default());
     world.until_state(session, |s| s.status() == Status::Active).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     world.engine.evict(session, PauseReason::Evicted).await.unwrap();
+    assert!(!world.engine.cannot_record());
 }
 
 #[tokio::test(start_paused = true)]

@@ -118,6 +118,7 @@ struct Pool {
     ),
 )]
 pub(super) async fn health(State(app): State<App>) -> Result<JsonAnswer<Health>, ApiError> {
+    can_record(&app)?;
     let census = app.store().census().await?;
     let counts = app.engine().resumes();
     let pool = app.engine().pool().await?;
@@ -171,6 +172,18 @@ pub(super) async fn ready(State(app): State<App>) -> Result<JsonAnswer<Ready>, A
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::DRAINING, message).later(1)
         );
     }
+    can_record(&app)?;
     app.store().census().await?;
     Ok(JsonAnswer(Ready { status: "ready" }))
+}
+
+/// Whether what happens in sessions can be recorded: a database may be read and not be written to.
+fn can_record(app: &App) -> Result<(), ApiError> {
+    if app.engine().cannot_record() {
+        let message =
+            "What happens in sessions cannot be recorded: is the disk of the server full?";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        return Err(ApiError::new(status, Code::UNAVAILABLE, message).later(1));
+    }
+    Ok(())
 }

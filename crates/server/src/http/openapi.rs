@@ -145,7 +145,7 @@ problems! {
     /// What whoever watches over the server can be told.
     Unready:
         ("500", "A defect"),
-        ("503", "Its database cannot be read, or it is on its way out");
+        ("503", "Its database cannot be read or written to, or it is on its way out");
     /// What every route that names something can answer.
     Missing: ("404", "There is no such thing, or it is another tenant's");
     /// What a route can answer whose request can be in the way of another.

@@ -137,7 +137,9 @@ impl Telling {
                     }
                     continue;
                 }
-                () = sleep_until(self.told_at + self.app.parts().heartbeat) => return Some(heartbeat()),
+                () = sleep_until(self.told_at + self.app.parts().heartbeat) => {
+                    return Some(if self.app.engine().cannot_record() { stuck() } else { heartbeat() });
+                }
             };
             self.tell(followed);
         }
@@ -215,6 +217,12 @@ impl Telling {
 
 fn heartbeat() -> Bytes {
     format!(":{:width$}\n\n", "", width = HEARTBEAT_PADDING).into()
+}
+
+/// What is sent instead while nothing can be recorded, and so nothing told.
+fn stuck() -> Bytes {
+    let why = "what happens cannot be recorded at the moment: is the disk of the server full?";
+    format!(": {why:width$}\n\n", width = HEARTBEAT_PADDING).into()
 }
 
 /// From how many bytes on a frame is shared among those who are told it.

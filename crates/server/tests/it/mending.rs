@@ -172,3 +172,73 @@ async fn what_cannot_be_put_again_is_not_said_to_be_in_the_cloud_and_nobody_begi
     assert_eq!(world.row(session, last).await.places, Places { local: true, cloud: true });
     world.end().await;
 }
+
+#[tokio::test]
+async fn what_no_head_of_this_server_names_is_not_begun_without_however_often_it_is_damaged() {
+    let bucket = Bucket::new();
+    let mut world = served(&bucket).await;
+    let session = world.stopped().await;
+    world.captured(session).await;
+    world.in_cloud(session).await;
+    for gone in ["data/snapshots/default".to_owned(), format!("data/sandboxes/{session}")] {
+        fs::remove_dir_all(world.dir.join(gone)).unwrap();
+    }
+    let there = bucket.place("repository");
+    let kept = bucket.0.path().join("kept");
+    fs::create_dir(&kept).unwrap();
+    each_pack(&there, |pack| {
+        fs::copy(pack, kept.join(pack.file_name().unwrap())).unwrap();
+        cut(pack);
+    });
+    world.kill_engine().await;
+    // As after an import: others have put them there.
+    let store = world.engine.store();
+    for row in store.snapshots(session, 100).await.unwrap() {
+        let elsewhere = Places { local: false, cloud: true };
+        store.place_snapshot(session, row.snapshot.captured.id, elsewhere).await.unwrap();
+    }
+    store.use_cloud("another", "file:///another", "nobody").await.unwrap();
+    for _ in 0..3 {
+        let refused = world.engine.resume(&tenant(), session, RequireState::No).await;
+        assert!(refused.is_err(), "{refused:?}");
+    }
+    each_pack(&there, |pack| {
+        fs::remove_file(pack).unwrap();
+        fs::copy(kept.join(pack.file_name().unwrap()), pack).unwrap();
+    });
+    world.kill_engine().await;
+    let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
+    assert_eq!(back.receipt.unwrap().workspace, Workspace::Restored);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_is_captured_after_damage_was_found_in_the_cloud_is_whole_there() {
+    let bucket = Bucket::new();
+    let mut world = served(&bucket).await;
+    let session = world.stopped().await;
+    world.captured(session).await;
+    world.in_cloud(session).await;
+    let lose = |world: &World| {
+        for gone in ["data/snapshots/default".to_owned(), format!("data/sandboxes/{session}")] {
+            fs::remove_dir_all(world.dir.join(gone)).unwrap();
+        }
+    };
+    lose(&world);
+    each_pack(&bucket.place("repository"), flip);
+    world.kill_engine().await;
+    // As much as there is will do; so it is found out.
+    world.engine.resume(&tenant(), session, RequireState::Never).await.unwrap();
+    world.say(session, "/bash printf two >b.txt").await;
+    world.engine.stop(&tenant(), session).await.unwrap();
+    world.until_it(session, |it| it.is_at_rest() && it.status() == Status::Stopped).await;
+    let last = world.captured(session).await.captured.id;
+    world.until_placed(session, last, Places { local: true, cloud: true }).await;
+    lose(&world);
+    world.kill_engine().await;
+    let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
+    let receipt = back.receipt.unwrap();
+    let from = receipt.snapshot.unwrap();
+    assert_eq!((receipt.source, from.id, from.left_out), (Some(Source::Cloud), last, 0));
+    world.end().await;
+}

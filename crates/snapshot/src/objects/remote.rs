@@ -223,6 +223,18 @@ impl RemoteObjects {
         let patience = self.limits.patience(0);
         self.tried(name, patience, || async { Ok(self.store.head(&path).await?.size) }).await
     }
+
+    /// Makes sure that all of an object is there that was just put. If not, it is taken away: nothing names it yet.
+    async fn is_all_there(&self, name: &str, length: u64) -> io::Result<()> {
+        let came = self.size(name).await?;
+        if came == length {
+            return Ok(());
+        }
+        let (path, patience) = (self.path(name)?, self.limits.patience(0));
+        // One that stays is of no use to anybody, and is put under another name the next time.
+        let _gone_or_not = timeout(patience, self.store.delete(&path)).await;
+        Err(self.failed(name, Failure::Length { expected: length, came }, 1))
+    }
 }
 
 impl Drop for RemoteObjects {
@@ -388,6 +400,14 @@ impl NewObject for Gathered<'_> {
 
     fn finish(self: Box<Self>, name: &str) -> io::Result<Put> {
         let Self { objects, bytes } = *self;
-        objects.wait_for(objects.create(name, bytes.into()))
+        let length = bytes.len() as u64;
+        objects.wait_for(async {
+            let put = objects.create(name, bytes.into()).await?;
+            // Whoever is on the way may keep half of it, and say that all is well.
+            if put == Put::Created {
+                objects.is_all_there(name, length).await?;
+            }
+            Ok(put)
+        })
     }
 }

@@ -1,14 +1,15 @@
 //! What every store must do, and that every one does.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ash_snapshot::objects::{
     CachedObjects, GoogleCredentials, Limits, LocalObjects, MemoryObjects, Objects, Options, Put,
-    RemoteObjects, Secret, open, probe,
+    RemoteObjects, Secret, is_transient, open, probe,
 };
 
 use crate::moto::{self, Keys, Moto};
-use crate::server::{self, Server, Whose};
+use crate::server::{self, Manner, Server, Whose};
 
 /// What every implementation must do.
 fn keeps_what_it_is_given(objects: &dyn Objects) {
@@ -182,6 +183,31 @@ fn google_keeps_what_it_is_given() {
     both_ways(|name| {
         open(&format!("gs://{}/{name}", server::BUCKET), &reaching(&server.endpoint())).unwrap()
     });
+}
+
+#[test]
+fn what_a_server_has_kept_half_of_was_not_put() {
+    for (whose, scheme) in [(Whose::Amazon, "s3"), (Whose::Google, "gs")] {
+        let halves = Arc::new(AtomicBool::new(true));
+        let told = Arc::clone(&halves);
+        let server = Server::odd(whose, move |request| {
+            let is_halved = request.method == "PUT" && told.load(Ordering::Relaxed);
+            if is_halved { Manner::Halve } else { Manner::Right }
+        });
+        let url = format!("{scheme}://{}/prefix", server::BUCKET);
+        let objects = open(&url, &reaching(&server.endpoint())).unwrap();
+        let put = || {
+            let mut new = objects.begin().unwrap();
+            new.write(b"all of it").unwrap();
+            new.finish("packs/aa/one")
+        };
+        let error = put().unwrap_err();
+        assert!(is_transient(&error), "{error}");
+        assert!(objects.list("packs/").unwrap().is_empty(), "nobody finds it");
+        halves.store(false, Ordering::Relaxed);
+        assert_eq!(put().unwrap(), Put::Created);
+        assert_eq!(objects.get("packs/aa/one", 99).unwrap(), b"all of it");
+    }
 }
 
 #[test]

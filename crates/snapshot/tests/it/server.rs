@@ -51,6 +51,8 @@ pub(crate) enum Manner {
     ListNothing,
     /// What is to be deleted stays.
     KeepIt,
+    /// Half of what is put is kept, and it is said that all is well.
+    Halve,
 }
 
 /// A request.
@@ -194,7 +196,8 @@ impl Shared {
             | Manner::Overwrite
             | Manner::AllOfIt
             | Manner::ListNothing
-            | Manner::KeepIt => self.done(&request, manner),
+            | Manner::KeepIt
+            | Manner::Halve => self.done(&request, manner),
         };
         let Answer { status, headers, mut body } = answer;
         if manner == Manner::Wrong
@@ -234,7 +237,10 @@ impl Shared {
                 if manner != Manner::Overwrite && objects.contains_key(&request.name) {
                     return Answer::of(412, "PreconditionFailed");
                 }
-                let kept = (request.body.clone(), seconds());
+                let mut kept = (request.body.clone(), seconds());
+                if manner == Manner::Halve {
+                    kept.0.truncate(request.body.len() / 2);
+                }
                 let headers = vec![("etag", etag(&kept.0))];
                 objects.insert(request.name.clone(), kept);
                 Answer { status: 200, headers, body: Vec::new() }

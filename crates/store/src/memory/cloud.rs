@@ -38,7 +38,12 @@ impl Tables {
         let used = UsedCloud { bucket: bucket.to_owned(), url: Some(url.to_owned()) };
         self.cloud_use = Some((used, writer.clone()));
         for row in self.sessions.values_mut().filter(|_| is_new) {
-            row.cloud_head = None;
+            // That files were brought there is told by the head, which goes: what is nowhere whole is still said to be
+            // there.
+            if row.cloud_head.take().is_some() {
+                let away = row.snapshots.values_mut().filter(|stored| !stored.places.local);
+                away.for_each(|stored| stored.places.cloud = true);
+            }
             // What is in the other one alone is not taken for lost.
             let here = row.snapshots.values_mut().filter(|stored| stored.places.local);
             here.for_each(|stored| stored.places.cloud = false);

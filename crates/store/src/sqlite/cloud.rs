@@ -70,8 +70,10 @@ pub(super) fn use_cloud(
     let is_there = before.as_ref().is_some_and(|(.., known)| known.as_deref() == Some(url));
     let writer = before.map_or_else(|| writer.to_owned(), |(_, writer, _)| writer);
     if is_new {
-        for forget in [sql::FORGET_CLOUD_HEADS, sql::FORGET_CLOUD_PLACES] {
-            db.prepare_cached(forget)?.execute([])?;
+        // That files were brought there is told by the heads, which go: what is nowhere whole is still said to be there.
+        let changes = [sql::KEEP_CLOUD_PLACES, sql::FORGET_CLOUD_HEADS, sql::FORGET_CLOUD_PLACES];
+        for change in changes {
+            db.prepare_cached(change)?.execute([])?;
         }
     }
     if is_new || !is_there {

@@ -328,6 +328,9 @@ statements! {
     FOUND_IN_CLOUD = "UPDATE snapshot SET is_cloud = TRUE WHERE session_id = ?1 AND id = ?2";
     CLOUD_HEAD = "SELECT cloud_head FROM session WHERE id = ?1 AND cloud_head IS NOT NULL";
     PUT_CLOUD_HEAD = "UPDATE session SET cloud_head = ?2 WHERE id = ?1";
+    KEEP_CLOUD_PLACES =
+        "UPDATE snapshot SET is_cloud = 1 WHERE is_cloud = 0 AND is_local = 0
+            AND session_id IN (SELECT id FROM session WHERE cloud_head IS NOT NULL)";
     FORGET_CLOUD_HEADS = "UPDATE session SET cloud_head = NULL WHERE cloud_head IS NOT NULL";
     FORGET_CLOUD_PLACES = "UPDATE snapshot SET is_cloud = 0 WHERE is_cloud = 1 AND is_local = 1";
     CLOUD_USE = "SELECT bucket, writer, url FROM cloud_use";

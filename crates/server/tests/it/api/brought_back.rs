@@ -212,7 +212,8 @@ async fn what_is_in_the_cloud_alone_and_damaged_there_is_not_made_anew_unless_so
     for pack in packs(&bucket.path().join("bucket/tenants/default/repository")) {
         DAMAGES[2].1(&pack);
     }
-    for how in [json!({}), json!({ "requireState": true })] {
+    // As often as it is asked for.
+    for how in [json!({}), json!({}), json!({ "requireState": true }), json!({})] {
         let refused = resume(&spawned.client, &id, &how).await;
         assert_eq!(refused.refused(409), "snapshot_damaged");
         assert_eq!(look(&spawned.client, &id).await["status"], "stopped");
@@ -228,6 +229,38 @@ async fn what_is_in_the_cloud_alone_and_damaged_there_is_not_made_anew_unless_so
     say(&spawned.client, &id, "Who am I?\n/recall").await;
     let system = spawned.model.requests().pop().unwrap().body["system"].to_string();
     assert!(system.contains("a fresh copy of what the session began with"), "{system}");
+    spawned.end().await;
+}
+
+#[tokio::test]
+async fn an_imported_session_whose_files_cannot_be_read_waits_until_they_can_be() {
+    let (mut spawned, bucket) = with_bucket().await;
+    let id = session(&spawned.client).await;
+    say(&spawned.client, &id, WRITE).await;
+    let stopped = stop(&spawned.client, &id).await;
+    super::cloud::in_cloud(&spawned.client, &id).await;
+    spawned.kill_and_restart_without("data");
+    super::cloud::import(&spawned.client, &id).await;
+    let there = packs(&bucket.path().join("bucket/tenants/default/repository"));
+    let whole: Vec<(PathBuf, Vec<u8>)> =
+        there.into_iter().map(|pack| (pack.clone(), fs::read(&pack).unwrap())).collect();
+    whole.iter().for_each(|(pack, _)| DAMAGES[2].1(pack));
+    spawned.kill_and_restart();
+    for _ in 0..3 {
+        let refused = resume(&spawned.client, &id, &json!({})).await;
+        assert_eq!(refused.refused(409), "snapshot_damaged");
+        assert_eq!(look(&spawned.client, &id).await["status"], "paused");
+    }
+    for (pack, bytes) in whole {
+        fs::remove_file(&pack).unwrap();
+        fs::write(&pack, bytes).unwrap();
+    }
+    spawned.kill_and_restart();
+    let back = resume(&spawned.client, &id, &json!({})).await.ok()["resume"].clone();
+    assert_eq!((&back["workspace"], &back["source"]), (&json!("restored"), &json!("cloud")));
+    assert_eq!(back["snapshotId"], stopped["snapshot"]["id"], "{back}");
+    assert_eq!(read(&spawned.client, &id, "a.txt").await.body, "one");
+    assert_eq!(losses(&spawned.client, &id).await, 0);
     spawned.end().await;
 }
 

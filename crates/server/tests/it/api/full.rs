@@ -11,6 +11,9 @@ use super::spawned::Spawned;
 /// Twenty megabytes that take little room in a snapshot.
 const LARGE: &str = "My name is Ada.\n/bash yes 0123456789 | head -c 20000000 >large";
 
+/// Fills the disk, and whatever becomes free on it.
+const FILL: &str = "/bash while :; do cat /dev/zero >>fill 2>/dev/null; sleep 0.1; done";
+
 async fn say(client: &Client, session: &str, prompt: &str) -> String {
     let frames = client.say(session, prompt).await.all().await;
     assert_eq!(frames.last().unwrap().event, "done", "{frames:#?}");
@@ -58,6 +61,45 @@ async fn a_disk_that_is_full_ends_no_session_and_room_is_made() {
     assert_eq!(receipt["workspace"], "restored", "{receipt}");
     let said = say(&client, &rests, "Who am I?\n/recall\n/bash wc -c <large").await;
     assert!(said.contains("My name is Ada.") && said.contains("20000000"), "{said}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_that_goes_on_filling_the_disk_is_ended_so_that_the_server_goes_on() {
+    let Some(server) = Spawned::on_a_small_disk(256, &[("ASH_MIN_FREE_MB", "0")]).await else {
+        return eprintln!("not tried: nothing can be mounted here");
+    };
+    let client = server.client.clone();
+    let fills = session(&client).await;
+    super::cloud::until("room is kept", async || {
+        seen(&server, "reserve") && seen(&server, "reserve.last")
+    })
+    .await;
+    let filling = client.say(&fills, FILL).await;
+    // Something has to be recorded meanwhile, so that it is found out.
+    let nudging = async {
+        let path = format!("/api/sessions/{fills}/config");
+        for number in 0_u64.. {
+            let change = json!({ "title": format!("title {number}") });
+            client.ask("PATCH", &path, &[], Some(&change)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    let frames = tokio::select! {
+        frames = filling.all() => frames,
+        () = nudging => unreachable!("it never ends"),
+    };
+    assert!(matches!(&*frames.last().unwrap().event, "done" | "error"), "{frames:#?}");
+    super::cloud::until("everything can be recorded", async || {
+        client.get("/health").await.status == 200
+    })
+    .await;
+    super::cloud::until("it does not run any more", async || {
+        let session = client.get(&format!("/api/sessions/{fills}")).await.ok()["session"].clone();
+        session["status"] == "error" || session["status"] == "paused"
+    })
+    .await;
+    assert!(seen(&server, &format!("sandboxes/{fills}/workspace/fill")), "its files stay");
     server.end().await;
 }
 

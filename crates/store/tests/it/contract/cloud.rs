@@ -107,4 +107,11 @@ pub(super) async fn in_another_cloud_there_is_nothing_yet(store: &dyn Store) {
     assert_eq!(used("three", "me").await, ("me".to_owned(), true));
     let places = store.snapshot(session, first.captured.id).await.unwrap().places;
     assert_eq!(places, elsewhere);
+    // Nor is what was found damaged there, and is nowhere else.
+    store.put_cloud_head(session, &head(1, 1)).await.unwrap();
+    let nowhere = Places { local: false, cloud: false };
+    store.place_snapshot(session, first.captured.id, nowhere).await.unwrap();
+    assert_eq!(used("four", "me").await, ("me".to_owned(), true));
+    let places = store.snapshot(session, first.captured.id).await.unwrap().places;
+    assert_eq!(places, elsewhere);
 }
