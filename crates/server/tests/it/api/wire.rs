@@ -208,7 +208,7 @@ async fn what_cannot_be_an_id_is_nobodys() {
         "/api/queue/ghost".to_owned(),
         "/api/attachments/ghost".to_owned(),
         format!("/api/sessions/{session}/runs/ghost"),
-        format!("/api/sessions/{session}/snapshots/ghost"),
+        format!("/api/sessions/{session}/snapshots/ghost/diff"),
     ] {
         assert_eq!(client.get(&path).await.refused(404), "not_found", "{path}");
     }

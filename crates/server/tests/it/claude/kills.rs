@@ -113,12 +113,13 @@ async fn a_call_that_was_made_when_it_was_killed_is_told_to_the_agent() {
         // Before it has written it down itself, most likely.
         if sandbox {
             world.kill_bridge(session).await;
+            ended(&world, session, run).await;
+            resume(&world, session).await;
         } else {
             let [pid] = programs(&world, session)[..] else { panic!("one program") };
             kill(pid);
+            ended(&world, session, run).await;
         }
-        ended(&world, session, run).await;
-        resume(&world, session).await;
         let told_of = |sent: &str| {
             let told = sent.split("these tools had been called").nth(1).unwrap_or_default();
             told.contains("Bash") && told.contains(command)
