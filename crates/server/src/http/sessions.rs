@@ -41,7 +41,7 @@ const MAX_OFFSET: u32 = i32::MAX.cast_unsigned();
     post, path = "/api/sessions", tag = "sessions", operation_id = "createSession",
     request_body = CreateSession,
     params(Repeatable),
-    responses((status = 201, description = "The session", body = SessionBody), (status = 422, description = "The agent cannot be run here", body = api::Problem), Always, Invalid, Missing, Conflict, TooLarge),
+    responses((status = 201, description = "The session", body = SessionBody), (status = 422, description = "The agent cannot be run here, or a script of it failed", body = api::Problem), Always, Invalid, Missing, Conflict, TooLarge),
 )]
 pub(super) async fn create(
     State(app): State<App>,
@@ -310,7 +310,7 @@ pub(super) async fn pause(
     responses(
         (status = 200, description = "The session, and what came back", body = api::Resumed),
         (status = 410, description = "The session has ended", body = api::Problem),
-        (status = 422, description = "The program that runs its agent is not on this server", body = api::Problem),
+        (status = 422, description = "The program that runs its agent is not on this server, or a script of the agent failed", body = api::Problem),
         Always, Invalid, Missing, Conflict, TooLarge,
     ),
 )]
