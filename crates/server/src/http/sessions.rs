@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
-use super::checks::{check, check_update};
+use super::checks::{check, check_reachable, check_update};
 use super::code::Code;
 use super::error::{ApiError, SOON, start_failed};
 use super::extract::{JsonBody, MaybeJson, PathId, Query, length, range};
@@ -79,6 +79,7 @@ pub(super) async fn open(
     let runtimes = &app.parts().runtimes;
     let definition = definition_of(&deployed).map_err(ApiError::internal)?;
     let runtime = runtimes.of_new(&definition);
+    check_reachable(runtime, body.mcp_servers.as_ref())?;
     runtimes.programs(runtime, &definition).await.map_err(cannot_run)?;
     let credentials = app.credentials(&caller.tenant, &body).await?;
     let options = Options::of(&body, runtime, credentials);
