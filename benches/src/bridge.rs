@@ -116,6 +116,7 @@ impl Stage {
             bridge: bridge.to_owned(),
             owner,
             orphan_ttl: Duration::from_secs(60),
+            hook_timeout: Duration::from_secs(60),
             describe: Arc::new(agent),
             environment: BTreeMap::new(),
             egress: Arc::new(proxy),

@@ -53,6 +53,7 @@ impl Stage {
             bridge,
             owner,
             orphan_ttl: Duration::from_secs(60),
+            hook_timeout: Duration::from_secs(60),
             describe: Arc::new(Agent::new("builtin", "bench")),
             environment: BTreeMap::new(),
             egress: Arc::new(ModelProxy::new(nobody).expect("a client can be built")),

@@ -183,6 +183,7 @@ impl Started {
             claude: None,
             legacy: None,
             proxied: false,
+            hooked: false,
             orphan_ttl_ms: 10_000,
         };
         assert!(matches!(self.ask(&Ask::Configure(Box::new(config))), Answer::Done));

@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ash_protocol::{
-    Answer, Config, Decision, Ending, Event, ExecRequest, Frame, FrameError, REPLACED, Replaced,
-    Usage,
+    Answer, Config, Decision, Ending, Event, ExecRequest, Frame, FrameError, HooksRequest,
+    HooksResult, REPLACED, Replaced, Usage,
 };
 use serde_json::value::RawValue;
 use tokio::net::UnixListener;
@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::control;
 use crate::exec::{self, Env};
+use crate::hooks::{Around, Hooks};
 use crate::note;
 use crate::process::{self, Processes};
 use crate::questions::Questions;
@@ -50,6 +51,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait for a server before it has said how long.
 const FIRST_SERVER_TTL: Duration = Duration::from_secs(600);
 
+/// What is said to whoever wants something before it was told what to run.
+const NOT_CONFIGURED: &str = "this bridge is not configured yet";
+
 /// The bridge, as its connections see it.
 pub(crate) struct Bridge {
     pub(crate) spool: Spool,
@@ -59,6 +63,8 @@ pub(crate) struct Bridge {
     inherited: Inherited,
     /// What the agent asks before it does it.
     questions: Questions,
+    /// What is run before it.
+    hooks: Hooks,
     config: OnceCell<Config>,
     configured: Notify,
     queue: mpsc::Sender<Delivery>,
@@ -124,6 +130,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         processes: processes.clone(),
         inherited,
         questions: Questions::default(),
+        hooks: Hooks::default(),
         config: OnceCell::new(),
         configured: Notify::new(),
         queue,
@@ -144,6 +151,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         () = ending.cancelled() => Ok(()),
         () = bridge.abandoned() => Ok(()),
         done = work(&bridge, deliveries) => done,
+        () = bridge.hooks.attend(|| bridge.around_hooks()) => Ok(()),
         never = accept(&bridge, control) => never,
         () = process::reaper::reap(processes) => Ok(()),
     }
@@ -236,6 +244,9 @@ async fn rest(runtime: &mut Option<Runtime>) {
 
 async fn open(bridge: &Bridge) -> Result<Runtime, String> {
     let config = bridge.configuration().await;
+    if config.hooked {
+        bridge.hooks.passed().await;
+    }
     let (env, refused_variables) = bridge.env(config);
     let around = Surroundings {
         env,
@@ -341,10 +352,25 @@ impl Bridge {
 
     pub(crate) async fn exec(&self, request: &ExecRequest) -> Answer {
         let Some(config) = self.config.get() else {
-            return Answer::Refused { message: "this bridge is not configured yet".to_owned() };
+            return Answer::Refused { message: NOT_CONFIGURED.to_owned() };
         };
         let (env, _refused) = self.env(config);
         Answer::Executed(exec::run(&self.processes, request, &env, &config.workspace).await)
+    }
+
+    /// Runs scripts of the agent, if it waits for any.
+    pub(crate) async fn run_hooks(&self, request: HooksRequest) -> Answer {
+        match self.config.get() {
+            Some(config) if config.hooked => Answer::Hooked(self.hooks.run(request).await),
+            Some(_) => Answer::Hooked(HooksResult::default()),
+            None => Answer::Refused { message: NOT_CONFIGURED.to_owned() },
+        }
+    }
+
+    fn around_hooks(&self) -> Option<Around> {
+        let config = self.config.get()?.clone();
+        let (env, _refused) = self.env(&config);
+        Some(Around { processes: self.processes.clone(), env, config })
     }
 
     /// What everything that is run here finds in its environment.

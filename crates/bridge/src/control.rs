@@ -153,20 +153,30 @@ async fn listen(
             Err(error) => return error.into(),
         };
         let answer = match ask {
+            Some(Ask::Exec(_) | Ask::Hooks(_)) if execs.len() >= MAX_EXECS => {
+                refused("too many commands run at once")
+            }
             Some(Ask::Exec(request)) => {
                 let Some(id) = frame.id else { continue };
-                if execs.len() >= MAX_EXECS {
-                    refused("too many commands run at once")
-                } else {
-                    let (bridge, answers) = (Rc::clone(bridge), answers.clone());
-                    execs.spawn_local(async move {
-                        let answer = bridge.exec(&request).await;
-                        if let Ok(frame) = answer.frame() {
-                            let _gone = answers.send(frame.answering(id)).await;
-                        }
-                    });
-                    continue;
-                }
+                let (bridge, answers) = (Rc::clone(bridge), answers.clone());
+                execs.spawn_local(async move {
+                    let answer = bridge.exec(&request).await;
+                    if let Ok(frame) = answer.frame() {
+                        let _gone = answers.send(frame.answering(id)).await;
+                    }
+                });
+                continue;
+            }
+            // Only the answer is given up with the connection: what is run goes on.
+            Some(Ask::Hooks(request)) => {
+                let Some(id) = frame.id else { continue };
+                let (bridge, answers) = (Rc::clone(bridge), answers.clone());
+                execs.spawn_local(async move {
+                    if let Ok(frame) = bridge.run_hooks(request).await.frame() {
+                        let _gone = answers.send(frame.answering(id)).await;
+                    }
+                });
+                continue;
             }
             Some(Ask::Hello(_)) => refused("this connection has said hello already"),
             Some(Ask::Configure(config)) => bridge.configure(*config),

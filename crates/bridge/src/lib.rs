@@ -9,6 +9,7 @@ pub mod builtin;
 pub mod claude;
 mod control;
 pub mod exec;
+mod hooks;
 mod journal;
 pub mod legacy;
 pub mod process;

@@ -12,6 +12,8 @@ pub enum FailureCode {
     SandboxCapacity,
     /// The program that runs the agent is not on this server.
     RuntimeMissing,
+    /// A script that the agent has for its start failed.
+    HookFailed,
     /// The sandbox did not come up in time.
     SandboxStartTimeout,
     /// The sandbox ended by itself or by a signal.
@@ -46,10 +48,11 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// Every code, for documentation and its test.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::SandboxStartFailed,
         Self::SandboxCapacity,
         Self::RuntimeMissing,
+        Self::HookFailed,
         Self::SandboxStartTimeout,
         Self::SandboxDied,
         Self::SandboxOutOfMemory,
@@ -73,6 +76,7 @@ impl FailureCode {
             Self::SandboxStartFailed => "sandbox_start_failed",
             Self::SandboxCapacity => "sandbox_capacity",
             Self::RuntimeMissing => "runtime_missing",
+            Self::HookFailed => "hook_failed",
             Self::SandboxStartTimeout => "sandbox_start_timeout",
             Self::SandboxDied => "sandbox_died",
             Self::SandboxOutOfMemory => "sandbox_out_of_memory",

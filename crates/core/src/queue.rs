@@ -78,6 +78,7 @@ pub const fn may_be_cured(code: FailureCode) -> bool {
     match code {
         FailureCode::SandboxStartFailed
         | FailureCode::SandboxCapacity
+        | FailureCode::HookFailed
         | FailureCode::SandboxStartTimeout
         | FailureCode::SandboxDied
         | FailureCode::SandboxOutOfMemory

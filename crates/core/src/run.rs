@@ -153,6 +153,7 @@ impl Outcome {
                 FailureCode::SandboxStartFailed
                 | FailureCode::SandboxCapacity
                 | FailureCode::RuntimeMissing
+                | FailureCode::HookFailed
                 | FailureCode::SandboxStartTimeout
                 | FailureCode::SandboxDied
                 | FailureCode::SandboxOutOfMemory

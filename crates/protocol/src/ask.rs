@@ -43,6 +43,9 @@ pub enum Ask {
     },
     /// Runs a command beside the agent.
     Exec(ExecRequest),
+    /// Runs scripts of the agent, one after the other, to the first that fails. What is asked first counts: asked again,
+    /// it is answered what came of that.
+    Hooks(HooksRequest),
     /// Ends the bridge and everything in the sandbox.
     Shutdown,
 }
@@ -144,6 +147,9 @@ pub struct Config {
     /// Whether tools are told that the listener is a proxy to other hosts than the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proxied: bool,
+    /// Whether nothing of the agent is started before [`Ask::Hooks`] was done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hooked: bool,
 }
 
 /// A program of somebody else, which an adapter runs.
@@ -222,6 +228,56 @@ pub enum ExecEnd {
     NotStarted(String),
 }
 
+/// A script of the agent that is run before its first turn in a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hook {
+    /// It makes files, which are the session's from then on: once for its workspace.
+    Install,
+    /// It prepares a sandbox: once for each.
+    Startup,
+}
+
+impl Hook {
+    /// The name of the script in the workspace.
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Self::Install => "install.sh",
+            Self::Startup => "startup.sh",
+        }
+    }
+}
+
+/// Scripts to run before anything of the agent is started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HooksRequest {
+    /// Which, in order.
+    pub hooks: Vec<Hook>,
+    /// After how long each, and everything it started, is killed.
+    pub timeout_ms: u64,
+}
+
+/// What became of the scripts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HooksResult {
+    /// Those that did what they should.
+    pub done: Vec<Hook>,
+    /// The one that did not, after which there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<HookFailure>,
+}
+
+/// A script that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookFailure {
+    /// Which.
+    pub hook: Hook,
+    /// How it ended.
+    pub end: ExecEnd,
+    /// The last line that it printed, cut if it was long; all of it is in the bridge's log.
+    pub last_line: String,
+}
+
 /// What a bridge answers.
 #[derive(Debug)]
 pub enum Answer {
@@ -231,6 +287,8 @@ pub enum Answer {
     Done,
     /// To a command that was run.
     Executed(ExecResult),
+    /// To scripts that were run.
+    Hooked(HooksResult),
     /// It will not be done.
     Refused {
         /// Why.
@@ -282,6 +340,7 @@ impl Ask {
                 Frame::new("acknowledge", &AcknowledgeBody { through })
             }
             Self::Exec(request) => Frame::new("exec", request),
+            Self::Hooks(request) => Frame::new("hooks", request),
             Self::Shutdown => Frame::new("shutdown", &()),
         }
     }
@@ -308,6 +367,7 @@ impl Ask {
                 Self::Acknowledge { through }
             }
             "exec" => Self::Exec(frame.read()?),
+            "hooks" => Self::Hooks(frame.read()?),
             "shutdown" => Self::Shutdown,
             _ => return Ok(None),
         }))
@@ -321,6 +381,7 @@ impl Answer {
             Self::Welcome(welcome) => Frame::new("welcome", welcome),
             Self::Done => Frame::new("done", &()),
             Self::Executed(result) => Frame::new("executed", result),
+            Self::Hooked(result) => Frame::new("hooked", result),
             Self::Refused { message } => {
                 Frame::new("refused", &RefusedBody { message: message.clone() })
             }
@@ -333,6 +394,7 @@ impl Answer {
             "welcome" => Self::Welcome(frame.read()?),
             "done" => Self::Done,
             "executed" => Self::Executed(frame.read()?),
+            "hooked" => Self::Hooked(frame.read()?),
             "refused" => {
                 let RefusedBody { message } = frame.read()?;
                 Self::Refused { message }

@@ -28,8 +28,8 @@ mod spool;
 mod version;
 
 pub use ask::{
-    Answer, Ask, Config, Decision, ExecEnd, ExecRequest, ExecResult, Hello, LegacyProgram, Limits,
-    PERMISSION_TIMEOUT_MS, Program, Welcome,
+    Answer, Ask, Config, Decision, ExecEnd, ExecRequest, ExecResult, Hello, Hook, HookFailure,
+    HooksRequest, HooksResult, LegacyProgram, Limits, PERMISSION_TIMEOUT_MS, Program, Welcome,
 };
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
 pub use price::{DEAREST, cost};

@@ -17,7 +17,7 @@ use ash_core::policy::Policy;
 use ash_core::time::Clock;
 use ash_engine::agent::Library;
 use ash_engine::bridge::{
-    BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id,
+    BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id, longest_hooks,
 };
 use ash_engine::runtimes::{Runtimes, View};
 use ash_engine::{Bundles, Engine, IdSource, Options, SandboxHost as _, SteadyClock};
@@ -137,6 +137,7 @@ impl Server {
             bridge,
             owner,
             orphan_ttl: config.orphan_ttl_ms,
+            hook_timeout: config.hook_timeout_ms,
             describe: Arc::new(describe),
             environment,
             egress: Arc::new(proxy.clone()),
@@ -159,7 +160,7 @@ impl Server {
             min_free_bytes: u64::from(config.min_free_mb) << 20,
             max_sandboxes: config.max_sandboxes,
             max_prewarmed: config.max_prewarmed,
-            ..Policy::default()
+            ..usual_policy(config)
         };
         let engine = Engine::start(Options {
             store,
@@ -418,6 +419,13 @@ fn asks(config: &Config) -> Asks {
         unconfined: config.dangerously_no_sandbox,
         timeout_ms: Some(u64::try_from(timeout).unwrap_or(u64::MAX)),
     }
+}
+
+/// What nobody sets. A start may take as long as a sandbox does, and the agent's own scripts in it.
+fn usual_policy(config: &Config) -> Policy {
+    let usual = Policy::default();
+    let start_timeout = usual.start_timeout.saturating_add(longest_hooks(config.hook_timeout_ms));
+    Policy { start_timeout, ..usual }
 }
 
 /// What agents are run in: the best that this machine can do, if that is good enough.

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ash_protocol::Program as Executable;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::prompt::Options;
 use crate::process::{CommandSpec, Stream};
@@ -78,8 +80,7 @@ impl Setup {
             flag(name, value);
         }
         flag("append-system-prompt", settings.system_prompt.clone());
-        let servers = settings.mcp_servers.as_ref();
-        flag("mcp-config", servers.map(|servers| format!(r#"{{"mcpServers":{}}}"#, servers.get())));
+        flag("mcp-config", settings.mcp_servers.as_deref().map(of_servers));
         let of_agent = settings.workspace.join(".mcp.json");
         flag("mcp-config", of_agent.is_file().then(|| of_agent.display().to_string()));
         Self { model, mode: mode_of(mode), fixed, is_for_one_run: budget.is_some() }
@@ -138,6 +139,28 @@ fn of_session(options: &Options) -> [(&'static str, Option<String>); 3] {
     ]
 }
 
+/// The servers of a session as the program wants them. One that is somewhere else is passed over by it unless it is
+/// said how it is spoken to, which nobody had to say so far: it is told as the address has it.
+fn of_servers(servers: &RawValue) -> String {
+    let typed = |servers: &str| {
+        let mut servers: BTreeMap<String, serde_json::Map<String, Value>> =
+            serde_json::from_str(servers).ok()?;
+        for server in servers.values_mut() {
+            let url = server.get("url").and_then(Value::as_str);
+            if let Some(url) = url.filter(|_| !server.contains_key("type")) {
+                let path = url.split(['?', '#']).next().unwrap_or_default();
+                let is_sse = path.trim_end_matches('/').ends_with("/sse");
+                let kind = if is_sse { "sse" } else { "http" };
+                server.insert("type".to_owned(), kind.into());
+            }
+        }
+        serde_json::to_string(&servers).ok()
+    };
+    // What is no list of servers is for the program to complain about.
+    let servers = typed(servers.get()).unwrap_or_else(|| servers.get().to_owned());
+    format!(r#"{{"mcpServers":{servers}}}"#)
+}
+
 /// Where the program keeps what is its own: in what is captured.
 pub(super) fn config_directory(home: &Path) -> PathBuf {
     home.join(".claude")
@@ -184,6 +207,22 @@ fn usd(micro: u64) -> f64 {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_elsewhere_is_said_to_be_spoken_to_as_its_address_says() {
+        let told =
+            |servers: &str| of_servers(&serde_json::from_str::<Box<RawValue>>(servers).unwrap());
+        assert_eq!(
+            told(
+                r#"{"a":{"url":"https://x.example/mcp"},"b":{"url":"https://x.example/sse/?k=/v"},
+                    "c":{"command":"node"},"d":{"url":"https://x.example/sse","type":"http"}}"#
+            ),
+            r#"{"mcpServers":{"a":{"type":"http","url":"https://x.example/mcp"},"#.to_owned()
+                + r#""b":{"type":"sse","url":"https://x.example/sse/?k=/v"},"#
+                + r#""c":{"command":"node"},"d":{"type":"http","url":"https://x.example/sse"}}}"#,
+        );
+        assert_eq!(told("[1]"), r#"{"mcpServers":[1]}"#);
+    }
 
     #[test]
     fn the_program_is_told_of_betas_and_agents_if_there_are_any() {

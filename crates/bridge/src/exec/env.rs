@@ -69,6 +69,13 @@ impl Env {
         self
     }
 
+    /// The same with names that the bridge itself gives, and nobody else may.
+    #[must_use]
+    pub(crate) fn named(mut self, names: &BTreeMap<&'static str, String>) -> Self {
+        self.0.extend(names.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        self
+    }
+
     /// Every variable.
     pub fn variables(&self) -> &BTreeMap<String, String> {
         &self.0

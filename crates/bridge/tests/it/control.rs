@@ -11,13 +11,13 @@ use ash_protocol::{
     Answer, Ask, Config, Event, ExecEnd, ExecRequest, Frame, Hello, OURS, Reported, Versions,
 };
 
-struct Bridge {
+pub(crate) struct Bridge {
     child: Child,
-    dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Bridge {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let control = UnixListener::bind(dir.path().join("sock")).unwrap();
         let spool = File::options();
@@ -40,7 +40,7 @@ impl Bridge {
     }
 
     /// A server of this life that has this much.
-    fn greeted(&self, owner: u64, after: u64) -> Client {
+    pub(crate) fn greeted(&self, owner: u64, after: u64) -> Client {
         let mut client = self.connect();
         let answer = client.ask(&Ask::Hello(Hello { versions: OURS, owner, after }));
         assert!(matches!(answer, Answer::Welcome(_)), "{answer:?}");
@@ -48,7 +48,11 @@ impl Bridge {
     }
 
     fn config(&self, orphan_ttl_ms: u64) -> Ask {
-        Ask::Configure(Box::new(Config {
+        Ask::Configure(Box::new(self.configuration(orphan_ttl_ms)))
+    }
+
+    pub(crate) fn configuration(&self, orphan_ttl_ms: u64) -> Config {
+        Config {
             runtime: "builtin".to_owned(),
             workspace: self.dir.path().to_owned(),
             home: self.dir.path().join("home"),
@@ -65,8 +69,9 @@ impl Bridge {
             claude: None,
             legacy: None,
             proxied: false,
+            hooked: false,
             orphan_ttl_ms,
-        }))
+        }
     }
 }
 
@@ -77,14 +82,14 @@ impl Drop for Bridge {
     }
 }
 
-struct Client {
+pub(crate) struct Client {
     stream: UnixStream,
     lines: BufReader<UnixStream>,
     last_id: u64,
 }
 
 impl Client {
-    fn send(&mut self, frame: &Frame) {
+    pub(crate) fn send(&mut self, frame: &Frame) {
         self.stream.write_all(&frame.encode().unwrap()).unwrap();
     }
 
@@ -100,7 +105,7 @@ impl Client {
     }
 
     /// Asks, and passes over what comes before the answer.
-    fn ask(&mut self, ask: &Ask) -> Answer {
+    pub(crate) fn ask(&mut self, ask: &Ask) -> Answer {
         self.last_id += 1;
         self.send(&ask.frame().unwrap().asking(self.last_id));
         loop {
@@ -121,7 +126,7 @@ impl Client {
     }
 
     /// The kinds of what is reported, through the end of a run.
-    fn run_to_its_end(&mut self) -> Vec<(u64, String)> {
+    pub(crate) fn run_to_its_end(&mut self) -> Vec<(u64, String)> {
         let mut seen = Vec::new();
         loop {
             let reported = self.report();
@@ -134,7 +139,7 @@ impl Client {
 }
 
 /// A prompt that no agent takes: its run ends at once, without a model.
-fn senseless(run: &str) -> Ask {
+pub(crate) fn senseless(run: &str) -> Ask {
     Ask::Deliver { run: run.to_owned(), prompt: serde_json::from_str("17").unwrap() }
 }
 

@@ -8,6 +8,7 @@ mod exec;
 mod fake;
 mod files;
 mod guard;
+mod hooks;
 mod legacy;
 mod loop_context;
 mod loop_failures;

@@ -133,6 +133,7 @@ impl Sandboxed {
             claude: None,
             legacy: None,
             proxied: false,
+            hooked: false,
             orphan_ttl_ms: 60_000,
         };
         assert!(matches!(this.ask(&Ask::Configure(Box::new(config))), Answer::Done));

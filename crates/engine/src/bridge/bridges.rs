@@ -27,7 +27,6 @@ use tokio::time::{sleep, timeout};
 use super::connection::Question;
 use super::files::{Files, Life};
 use super::inner::Inner;
-use super::launch::Begun;
 use super::leftover::Leftover;
 use super::options::HostOptions;
 use super::process::Isolation;
@@ -48,14 +47,11 @@ use crate::places::WarmPlaces;
 const BURIALS: usize = 20;
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long a bridge may take to come up, to answer, and to be gone after it was killed.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// And how long it may take to make its files ready.
-const FILES_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// How long a bridge may take to answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long an answer to a command may take beyond the command's own time.
-const EXEC_MARGIN: Duration = Duration::from_secs(15);
+pub(super) const EXEC_MARGIN: Duration = Duration::from_secs(15);
 
 /// How much of what a bridge says about itself is shown.
 const MAX_LOG_BYTES: u64 = 256 * 1024;
@@ -150,18 +146,7 @@ impl SandboxHost for BridgeHost {
         start: Start<'_>,
         reporter: Reporter,
     ) -> Result<Found, Failure> {
-        let late = |_elapsed| start_failed("its bridge did not answer in time");
-        let begin = self.0.begin_start(sandbox, start, &reporter);
-        let agent = match timeout(START_TIMEOUT, begin).await.map_err(late)?? {
-            Begun::Up(found) => return Ok(found),
-            Begun::ToStart(agent) => *agent,
-        };
-        // It takes as long as there are files.
-        let ready = timeout(FILES_TIMEOUT, self.0.make_ready(sandbox, start, &agent)).await;
-        let ready =
-            ready.map_err(|_elapsed| start_failed("its files were not ready in time"))??;
-        let come_up = self.0.come_up(sandbox, start, agent, ready, reporter);
-        timeout(START_TIMEOUT, come_up).await.map_err(late)?
+        self.0.start(sandbox, start, reporter).await
     }
 
     async fn attach(
@@ -295,7 +280,7 @@ impl SandboxHost for BridgeHost {
         match self.0.ask(sandbox, ask, ANSWER_TIMEOUT).await? {
             // It was answered otherwise, or is over: that is reported.
             Answer::Done | Answer::Refused { .. } => Ok(()),
-            answer @ (Answer::Welcome(_) | Answer::Executed(_)) => {
+            answer @ (Answer::Welcome(_) | Answer::Executed(_) | Answer::Hooked(_)) => {
                 Err(unexpected("answer a question", &answer))
             }
         }
@@ -405,9 +390,10 @@ impl SandboxHost for BridgeHost {
         let patience = Duration::from_millis(request.timeout_ms).saturating_add(EXEC_MARGIN);
         match self.0.ask(sandbox, Ask::Exec(request), patience).await? {
             Answer::Executed(result) => Ok(result),
-            answer @ (Answer::Welcome(_) | Answer::Done | Answer::Refused { .. }) => {
-                Err(unexpected("run a command", &answer))
-            }
+            answer @ (Answer::Welcome(_)
+            | Answer::Done
+            | Answer::Hooked(_)
+            | Answer::Refused { .. }) => Err(unexpected("run a command", &answer)),
         }
     }
 

@@ -123,7 +123,7 @@ impl Connection {
         let welcome = match Answer::of(&frame)? {
             Some(Answer::Welcome(welcome)) => welcome,
             Some(Answer::Refused { message }) => return Err(ConnectError::Foreign(message)),
-            Some(Answer::Done | Answer::Executed(_)) | None => {
+            Some(Answer::Done | Answer::Executed(_) | Answer::Hooked(_)) | None => {
                 return Err(ConnectError::Foreign(format!("it answered {:?}", frame.kind)));
             }
         };

@@ -13,7 +13,7 @@ use ash_core::failure::{Death, Failure};
 use ash_core::id::SessionId;
 use ash_core::number::SpoolPosition;
 use ash_core::resume::{Found, Native, Workspace};
-use ash_protocol::{Ask, Config};
+use ash_protocol::{Ask, Config, Hook};
 use ash_sandbox::Cgroup;
 use serde_json::value::RawValue;
 use tokio::process::Command;
@@ -90,6 +90,14 @@ pub(super) enum Begun {
     ToStart(Box<Agent>),
 }
 
+/// When a sandbox was told what to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CameUp {
+    /// By an earlier start for the same one, which nobody heard the end of.
+    Before,
+    Now,
+}
+
 impl Inner {
     /// Begins a start: nothing of an earlier sandbox runs, and one that waits is taken, if there is one.
     pub(super) async fn begin_start(
@@ -107,22 +115,25 @@ impl Inner {
         Ok(Begun::ToStart(Box::new(agent)))
     }
 
-    /// Starts a sandbox over files that are ready, or finds it already up, and connects to it.
+    /// Starts a sandbox over files that are ready, or finds it already up, and connects to it. Its agent waits for
+    /// `hooks`, if there are any; an earlier server may have had them run.
     pub(super) async fn come_up(
         self: &Arc<Self>,
         sandbox: SandboxRef,
         start: Start<'_>,
         agent: Agent,
         (found, user): (Found, Option<u32>),
+        hooks: &[Hook],
         reporter: Reporter,
-    ) -> Result<Found, Failure> {
+    ) -> Result<CameUp, Failure> {
         self.launch(sandbox, user, agent.resources.clone()).await?;
         let connection = self.first_connection(sandbox).await?;
         let configured = connection.welcome.configured;
         self.pump(sandbox, connection, SpoolPosition::ZERO, reporter).map_err(start_failed)?;
         if !configured {
             let agent = told_of_losses(agent, &found, start.turns);
-            let config = Box::new(self.config(sandbox.session, agent)?);
+            let mut config = Box::new(self.config(sandbox.session, agent)?);
+            config.hooked = !hooks.is_empty();
             let asked = self.ask(sandbox, Ask::Configure(config), ANSWER_TIMEOUT).await;
             done("configure a sandbox", asked.map_err(start_failed)?).map_err(start_failed)?;
         }
@@ -130,7 +141,7 @@ impl Inner {
             mend::note_told(&self.files, sandbox).map_err(start_failed)?;
         }
         came::note_told(&self.files, sandbox).map_err(start_failed)?;
-        Ok(found)
+        Ok(if configured { CameUp::Before } else { CameUp::Now })
     }
 
     /// Sees to it that there is a workspace and the agent's record of the conversation, and looks at what is there.
@@ -239,6 +250,7 @@ impl Inner {
             claude: agent.claude,
             legacy: agent.legacy,
             proxied: agent.reaches_hosts,
+            hooked: false,
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
         })
     }

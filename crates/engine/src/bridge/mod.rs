@@ -2,7 +2,7 @@
 //!
 //! [`BridgeHost`] runs bridges. What is around them is an [`Enclosure`]: a sandbox, or nothing at all. The
 //! rest does not depend on that: `files` says who is alive, `workspace` what there is to work on, `persist` captures it, `away` removes it,
-//! `connection` talks to one bridge, `warm` keeps some ready, `report` reads what it says, `leftover` reads what a dead one left
+//! `connection` talks to one bridge, `hooks` has it run the agent's own scripts, `warm` keeps some ready, `report` reads what it says, `leftover` reads what a dead one left
 //! behind.
 
 mod away;
@@ -16,6 +16,7 @@ mod files;
 mod footing;
 mod found;
 mod guard;
+mod hooks;
 mod inner;
 mod kill;
 mod launch;
@@ -47,6 +48,7 @@ mod workspace;
 pub use ash_sandbox::{Cgroup, Check, Limits as SandboxLimits, Tier};
 pub use bridges::BridgeHost;
 pub use enclosure::{Enclosure, NoSandbox, Sandboxing, cgroups_of};
+pub use hooks::longest_hooks;
 pub use mend::boot_id;
 pub use options::{Agent, Describe, Egress, EgressGuard, HostOptions, Resources};
 pub use quota::DiskLimits;

@@ -146,6 +146,8 @@ pub struct HostOptions {
     pub owner: Owner,
     /// How long a bridge waits for a server after its turn.
     pub orphan_ttl: Duration,
+    /// How long each script of an agent may take that is run before its first turn in a sandbox.
+    pub hook_timeout: Duration,
     /// What agents are run with.
     pub describe: Arc<dyn Describe>,
     /// The environment of the server, of which a bridge is given `PATH`, `LANG` and `TERM`.

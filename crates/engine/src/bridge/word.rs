@@ -56,16 +56,17 @@ pub(super) fn death_by(status: ExitStatus) -> Death {
 pub(super) fn done(attempted: &'static str, answer: Answer) -> Result<(), HostError> {
     match answer {
         Answer::Done => Ok(()),
-        answer @ (Answer::Welcome(_) | Answer::Executed(_) | Answer::Refused { .. }) => {
-            Err(unexpected(attempted, &answer))
-        }
+        answer @ (Answer::Welcome(_)
+        | Answer::Executed(_)
+        | Answer::Hooked(_)
+        | Answer::Refused { .. }) => Err(unexpected(attempted, &answer)),
     }
 }
 
 pub(super) fn unexpected(attempted: &'static str, answer: &Answer) -> HostError {
     match answer {
         Answer::Refused { message } => failed(attempted, message),
-        Answer::Welcome(_) | Answer::Done | Answer::Executed(_) => {
+        Answer::Welcome(_) | Answer::Done | Answer::Executed(_) | Answer::Hooked(_) => {
             failed(attempted, "it answered something else")
         }
     }

@@ -16,6 +16,7 @@ use rustix::fs::syncfs;
 
 use super::came::{self, How};
 use super::files::{Files, Life};
+use super::hooks;
 use super::mend::{self, Mended};
 use super::quota::DiskLimits;
 use super::rebuild;
@@ -209,6 +210,7 @@ fn make(
     begin(&new);
     came::note(files, session, How::Fresh)?;
     if let Some(seed) = seed {
+        hooks::note_begun(&files.home(session), seed)?;
         sow(seed, &new)?;
     }
     fs::rename(&new, &place).map_err(|error| named(&place, error))

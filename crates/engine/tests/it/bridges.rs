@@ -1,7 +1,6 @@
 //! Bridges that lie, flood, stall and die, against a real host: the session always ends up somewhere,
-//! with a reason, and nothing is left running.
-//!
-//! A bridge is any program that is handed a socket and a spool; these are a few lines of Python.
+//! with a reason, and nothing is left running. A bridge is any program that is handed a socket and a spool; these are
+//! a few lines of Python.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -132,6 +131,7 @@ impl World {
             bridge,
             owner,
             orphan_ttl: Duration::from_secs(60),
+            hook_timeout: Duration::from_secs(60),
             describe,
             environment: BTreeMap::new(),
             egress: Arc::new(NoModel),

@@ -17,6 +17,8 @@ fn almost_frames() -> impl Strategy<Value = Vec<u8>> {
         Just(br#"{"kind":"report","body":{"position":18446744073709551615,"run":"","kind":"ended","body":{"how":{"failed":{"message":"no"}}}}}"#.to_vec()),
         Just(br#"{"kind":"decide","id":2,"body":{"id":"q","decision":{"allow":{"input":{"a": [1, 2]}}}}}"#.to_vec()),
         Just(br#"{"kind":"report","body":{"position":3,"run":"r","kind":"question","body":{"id":"q","tool":"t","input":7}}}"#.to_vec()),
+        Just(br#"{"kind":"hooks","id":3,"body":{"hooks":["install","startup"],"timeout_ms":9}}"#.to_vec()),
+        Just(br#"{"kind":"hooked","re":3,"body":{"done":["install"],"failed":{"hook":"startup","end":"timed_out","last_line":""}}}"#.to_vec()),
         Just(br#"{"kind":"executed","re":7,"body":{"end":{"exited":1},"stdout":"","stderr":"","omitted_bytes":0}}"#.to_vec()),
         prop::collection::vec(any::<u8>(), 0..60),
         (0_usize..6000).prop_map(|length| vec![b'['; length]),

@@ -79,6 +79,7 @@ fn of_code(code: &str) -> Option<&'static str> {
         | "agent_unresponsive" => {
             "ash logs <session> tells what happened; ash session resume brings it back"
         }
+        "hook_failed" => "ash logs <session> has what it printed; ash session resume runs it again",
         "sandbox_start_failed" | "sandbox_start_timeout" => {
             "ash logs <session> and ash doctor tell what is in the way"
         }

@@ -104,6 +104,8 @@ settings! {
     session_ttl_ms: Option<Duration> = "ASH_SESSION_TTL_MS" default "off", Now;
     /// How long a bridge whose server does not return goes on after its turn
     orphan_ttl_ms: Duration = "ASH_ORPHAN_TTL_MS" default "600000", Now;
+    /// How long `install.sh` and `startup.sh` of an agent may take, each
+    hook_timeout_ms: Duration = "ASH_HOOK_TIMEOUT_MS" default "120000", Now;
     /// How long a server that is told to end takes to put things in order
     drain_ms: Duration = "ASH_DRAIN_MS" default "4000", Now;
 

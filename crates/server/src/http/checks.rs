@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use ash_engine::agent::Runtime;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::extract::{length, range};
-use crate::api::{Block, CreateSession, MAX_TEXT_CHARS, UpdateConfig};
+use crate::api::{Block, CreateSession, MAX_TEXT_CHARS, McpServer, UpdateConfig};
 
 /// The longest time that a session can be told to live or to be idle: a year.
 const LONGEST_MS: u64 = 31_536_000_000;
@@ -25,11 +26,47 @@ pub(super) fn check(body: &CreateSession) -> Result<(), ApiError> {
     check_agents(body.subagents.as_ref(), body.betas.as_deref())?;
     check_words(body.title.as_deref(), body.metadata.as_ref())?;
     check_env(body.extra_env.as_ref())?;
+    check_servers(body.mcp_servers.as_ref())?;
     check_times(body.idle_timeout_ms, body.ttl_ms)?;
     check_permission_timeout(body.permission_timeout_ms)?;
     body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
     body.budget_tokens.map(|of| range("budgetTokens", of, 0, 1_000_000_000_000)).transpose()?;
     Ok(())
+}
+
+/// A server is a program that is started, or it is somewhere.
+fn check_servers(servers: Option<&BTreeMap<String, McpServer>>) -> Result<(), ApiError> {
+    for (name, server) in servers.into_iter().flatten() {
+        let is_said = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+        let wrong = match (is_said(&server.command), is_said(&server.url)) {
+            (true, false) | (false, true) => continue,
+            (false, false) => "has neither a command nor a url",
+            (true, true) => "has a command and a url, and can be only one of them",
+        };
+        return Err(ApiError::invalid(format!("mcpServers.{} {wrong}", shown(name))));
+    }
+    Ok(())
+}
+
+/// Refuses servers that a runtime cannot speak to: said now, not in the first turn.
+pub(super) fn check_reachable(
+    runtime: Runtime,
+    servers: Option<&BTreeMap<String, McpServer>>,
+) -> Result<(), ApiError> {
+    let is_far = |(_, server): &(&String, &McpServer)| server.url.is_some();
+    match (runtime, servers.into_iter().flatten().find(is_far)) {
+        (Runtime::Builtin, Some((name, _))) => Err(ApiError::invalid(format!(
+            "mcpServers.{} has a url, and the builtin agent speaks only to servers that are started with a command: \
+             give it a command, or use the runtime claude",
+            shown(name)
+        ))),
+        (Runtime::Builtin | Runtime::Claude | Runtime::Legacy | Runtime::Acp, _) => Ok(()),
+    }
+}
+
+/// As much of a name as fits a sentence.
+fn shown(name: &str) -> String {
+    name.chars().take(64).collect()
 }
 
 pub(super) fn check_times(idle_timeout: Option<u64>, ttl: Option<u64>) -> Result<(), ApiError> {

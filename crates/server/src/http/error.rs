@@ -326,7 +326,7 @@ pub(crate) fn start_failed(code: FailureCode, message: &str) -> ApiError {
             StatusCode::SERVICE_UNAVAILABLE
         }
         FailureCode::SnapshotDamaged | FailureCode::NoSavedState => StatusCode::CONFLICT,
-        FailureCode::RuntimeMissing => StatusCode::UNPROCESSABLE_ENTITY,
+        FailureCode::RuntimeMissing | FailureCode::HookFailed => StatusCode::UNPROCESSABLE_ENTITY,
         FailureCode::SandboxStartFailed
         | FailureCode::SandboxStartTimeout
         | FailureCode::SandboxDied

@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
-use super::checks::{check, check_update};
+use super::checks::{check, check_reachable, check_update};
 use super::code::Code;
 use super::error::{ApiError, SOON, start_failed};
 use super::extract::{JsonBody, MaybeJson, PathId, Query, length, range};
@@ -41,7 +41,7 @@ const MAX_OFFSET: u32 = i32::MAX.cast_unsigned();
     post, path = "/api/sessions", tag = "sessions", operation_id = "createSession",
     request_body = CreateSession,
     params(Repeatable),
-    responses((status = 201, description = "The session", body = SessionBody), (status = 422, description = "The agent cannot be run here", body = api::Problem), Always, Invalid, Missing, Conflict, TooLarge),
+    responses((status = 201, description = "The session", body = SessionBody), (status = 422, description = "The agent cannot be run here, or a script of it failed", body = api::Problem), Always, Invalid, Missing, Conflict, TooLarge),
 )]
 pub(super) async fn create(
     State(app): State<App>,
@@ -79,6 +79,7 @@ pub(super) async fn open(
     let runtimes = &app.parts().runtimes;
     let definition = definition_of(&deployed).map_err(ApiError::internal)?;
     let runtime = runtimes.of_new(&definition);
+    check_reachable(runtime, body.mcp_servers.as_ref())?;
     runtimes.programs(runtime, &definition).await.map_err(cannot_run)?;
     let credentials = app.credentials(&caller.tenant, &body).await?;
     let options = Options::of(&body, runtime, credentials);
@@ -310,7 +311,7 @@ pub(super) async fn pause(
     responses(
         (status = 200, description = "The session, and what came back", body = api::Resumed),
         (status = 410, description = "The session has ended", body = api::Problem),
-        (status = 422, description = "The program that runs its agent is not on this server", body = api::Problem),
+        (status = 422, description = "The program that runs its agent is not on this server, or a script of the agent failed", body = api::Problem),
         Always, Invalid, Missing, Conflict, TooLarge,
     ),
 )]

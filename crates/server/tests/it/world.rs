@@ -452,6 +452,7 @@ async fn gated_engine(
         bridge: bridge_program(),
         owner,
         orphan_ttl: Duration::from_secs(60),
+        hook_timeout: Duration::from_secs(60),
         describe: Arc::new(described),
         environment: std::env::vars().collect(),
         egress: Arc::new(ModelProxy::new(upstream).unwrap()),

@@ -90,6 +90,10 @@ fn usable(named: BTreeMap<String, Value>) -> (Vec<(String, ServerConfig)>, Vec<S
             problems.push(format!("MCP server {name}: there are more than {MAX_SERVERS}"));
             continue;
         }
+        if value.get("command").is_none() {
+            problems.push(format!("MCP server {name}: it has neither a command nor a url"));
+            continue;
+        }
         match serde_json::from_value(value) {
             Ok(config) => servers.push((name, config)),
             Err(error) => problems.push(format!("MCP server {name}: {error}")),
@@ -121,6 +125,7 @@ mod test {
         assert_eq!(servers, [("good".to_owned(), good)]);
         let names: Vec<&str> = problems.iter().filter_map(|line| line.split(':').next()).collect();
         assert_eq!(names, ["MCP server bad", "MCP server old", "MCP server web"]);
+        assert_eq!(problems[0], "MCP server bad: it has neither a command nor a url");
         assert!(parse("[").is_err());
         assert_eq!(parse("{}"), Ok(BTreeMap::new()));
     }

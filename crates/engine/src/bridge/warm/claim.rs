@@ -1,6 +1,7 @@
 //! How a sandbox that waits becomes a session's.
 //!
-//! 1. Its bridge is told everything that the bridge of a cold start is told.
+//! 1. Its bridge is told everything that the bridge of a cold start is told. If the agent has scripts that are run
+//!    first (`hooks`), it waits for them: they are not there yet.
 //! 2. The agent's files are put into its workspace, synced, and given to its user.
 //! 3. The session's note `came` is written; then its home and its workspace are renamed to where the
 //!    session's are. The user goes along with the home.
@@ -36,6 +37,7 @@ use crate::bridge::came::{self, How};
 use crate::bridge::connection::Connection;
 use crate::bridge::enclosure::name_of;
 use crate::bridge::files::Life;
+use crate::bridge::hooks;
 use crate::bridge::inner::Inner;
 use crate::bridge::mend::note_use;
 use crate::bridge::options::Agent;
@@ -66,7 +68,9 @@ impl Inner {
         if agent.prewarm == 0 || !is_first || has_past {
             return Ok(None);
         }
-        let config = Ask::Configure(Box::new(self.config(sandbox.session, agent.clone())?));
+        let mut config = Box::new(self.config(sandbox.session, agent.clone())?);
+        config.hooked = agent.seed.as_deref().is_some_and(hooks::are_in);
+        let config = Ask::Configure(config);
         while self.files.is_untouched(sandbox.session).map_err(start_failed)? {
             let Some((taken, connection)) = pool.take(&agent.resources.limits) else { break };
             match self.claim(sandbox, taken, connection, agent, &config).await {
@@ -130,6 +134,7 @@ impl Inner {
         }
         let workspace = from.workspace(warm.session);
         if let Some(seed) = &agent.seed {
+            hooks::note_begun(&from.home(warm.session), seed)?;
             sow(seed, &workspace)?;
         }
         if let Some(users) = self.users() {

@@ -19,6 +19,7 @@ mod files;
 mod full;
 mod gate;
 mod heads;
+mod hooks;
 mod idempotency;
 mod legacy;
 mod lost;

@@ -254,7 +254,7 @@ async fn every_option_of_a_session_is_kept_shown_and_changed() {
     let mut create = options.clone();
     create["agent"] = json!("coder");
     create["extraEnv"] = json!({ "A": "1" });
-    create["mcpServers"] = json!({ "far": { "url": "http://127.0.0.1:9/mcp" } });
+    create["mcpServers"] = json!({ "near": { "command": "true" } });
     let made = client.post("/api/sessions", &create).await.ok();
     let id = made["session"]["id"].as_str().unwrap().to_owned();
     let config = &made["session"]["config"];
@@ -262,7 +262,7 @@ async fn every_option_of_a_session_is_kept_shown_and_changed() {
         assert_eq!(&config[name], value, "{name}");
     }
     assert_eq!(config["extraEnv"], json!({ "A": "***" }));
-    assert_eq!(config["mcpServers"]["far"]["url"], "http://127.0.0.1:9/mcp");
+    assert_eq!(config["mcpServers"]["near"]["command"], "true");
     let change = json!({
         "model": "m", "allowedTools": [], "disallowedTools": ["bash"], "betas": ["b"],
         "subagents": { "other": { "description": "d", "prompt": "p" } }, "initialAgent": "other",

@@ -138,3 +138,23 @@ async fn the_real_program_runs_in_a_sandbox() {
     assert_eq!(ran["stdout"], format!("{} (Claude Code)\n", claude.version), "{ran}");
     served.end().await;
 }
+
+#[tokio::test]
+async fn a_server_that_is_nowhere_or_out_of_reach_is_refused_by_its_name() {
+    let served = Served::start().await;
+    agent(&served.client, "coder").await;
+    let refused = async |server: Value| {
+        let body = json!({ "agent": "coder", "mcpServers": { "good": { "command": "true" }, "tools": server } });
+        let answer = served.client.post("/api/sessions", &body).await;
+        assert_eq!(answer.refused(400), "invalid_request", "{server}");
+        answer.json()["error"].as_str().unwrap().to_owned()
+    };
+    for nowhere in [json!({}), json!({ "args": ["x"] }), json!({ "command": "", "url": null })] {
+        assert_eq!(refused(nowhere).await, "mcpServers.tools has neither a command nor a url");
+    }
+    let far = refused(json!({ "url": "https://tools.example/mcp" })).await;
+    assert!(far.starts_with("mcpServers.tools has a url, and the builtin agent"), "{far}");
+    let none = served.client.get("/api/sessions").await.ok();
+    assert_eq!(none["sessions"], json!([]), "no session was made");
+    served.end().await;
+}

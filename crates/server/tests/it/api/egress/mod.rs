@@ -48,8 +48,12 @@ struct Inside {
 async fn deploy(client: &Client, name: &str, egress: &[String]) {
     let manifest = format!("egress = {egress:?}\n");
     let files = [("CLAUDE.md", "You are tested."), ("ash.toml", &manifest), ("probe.py", PROBE)];
-    let files = files
-        .map(|(path, content)| json!({ "path": path, "content": BASE64_STANDARD.encode(content) }));
+    deploy_files(client, name, &files).await;
+}
+
+async fn deploy_files(client: &Client, name: &str, files: &[(&str, &str)]) {
+    let file = |(path, content): &(&str, &str)| json!({ "path": path, "content": BASE64_STANDARD.encode(content) });
+    let files: Vec<Value> = files.iter().map(file).collect();
     client.post("/api/agents", &json!({ "name": name, "files": files })).await.ok();
 }
 

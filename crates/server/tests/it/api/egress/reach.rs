@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::outside::{Manner, Outside};
-use super::{ALLOW_LOOPBACK, Inside, deploy, read, served};
+use super::{ALLOW_LOOPBACK, Inside, deploy, deploy_files, read, served};
 
 /// A request to the model that costs nothing.
 const COUNT: &str = "POST /v1/messages/count_tokens HTTP/1.1\nhost: x\nanthropic-version: 2023-06-01\n\
@@ -222,5 +222,22 @@ print(subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{{http_code}}", f
     // The model is asked all the while.
     let run = served.client.say(&inside.session, "hello\n/say fine").await.all().await;
     assert_eq!(run.last().unwrap().data["stopReason"], "end_turn");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_script_that_is_run_first_reaches_what_the_agent_may_and_nothing_else() {
+    let served = served(&[ALLOW_LOOPBACK]).await;
+    let web = Outside::start(Manner::Web).await;
+    let url = format!("http://{}/", web.host());
+    let curl = "curl -s --noproxy '' -o /dev/null -w '%{http_code} '";
+    let install =
+        format!("#!/bin/sh\n{curl} {url} > reached\n{curl} http://example.com/ >> reached\n");
+    let manifest = format!("egress = [{:?}]\n", web.host());
+    let files = [("CLAUDE.md", "x"), ("ash.toml", &manifest), ("install.sh", &install)];
+    deploy_files(&served.client, "coder", &files).await;
+    let inside = Inside::of(&served.client, "coder", json!({})).await;
+    assert_eq!(inside.run("cat reached").await, "200 403 ");
+    assert_eq!(web.heard().len(), 1);
     served.end().await;
 }
