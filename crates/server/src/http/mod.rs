@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `connection` | accepts, within bounds; cuts off who does not read |
 //! | `layer` | names a request, lets it in, gives every error one shape |
+//! | `unread` | what is still sent when a request is answered already |
 //! | `auth` | from a key to a tenant; foreign hosts and origins |
 //! | `extract` | reads bodies, paths and queries, once, at the edge |
 //! | `code` | the closed list of names for what goes wrong |
@@ -48,6 +49,7 @@ mod sessions;
 mod snapshots;
 mod sse;
 mod stream;
+mod unread;
 mod usage;
 mod view;
 mod workspace;

@@ -39,6 +39,7 @@ mod takeover;
 mod tenants;
 mod terminals;
 mod told;
+mod unread;
 mod wire;
 
 use serde_json::Value;
