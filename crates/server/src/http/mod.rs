@@ -8,6 +8,7 @@
 //! | `unread` | what is still sent when a request is answered already |
 //! | `auth` | from a key to a tenant; foreign hosts and origins |
 //! | `extract` | reads bodies, paths and queries, once, at the edge |
+//! | `wrong` | what is wrong with a body, in words |
 //! | `code` | the closed list of names for what goes wrong |
 //! | `error` | the only mapping from what went wrong to what is told |
 //! | `view`, `sse` | how the log looks from outside: lists and streams |
@@ -53,6 +54,7 @@ mod unread;
 mod usage;
 mod view;
 mod workspace;
+mod wrong;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
