@@ -24,6 +24,20 @@ request of it is sent as it sends it, and the answers are read as it reads them.
 else is different.
 """
 
+# What works as a call, and yet has not the effect that it has with the original.
+UNUSED = "is kept, and [no session can use it](egress.md#credentials)"
+NOTES = {
+    "api.credentials.post_api_credentials": f"one of type `openai` or `bedrock` {UNUSED}",
+    "storeCredential": f"one of type `openai` {UNUSED}",
+    "storeBedrockCredential": f"it {UNUSED}",
+}
+
+
+def row(one: dict) -> str:
+    told = "works" if one["works"] else one["how"]
+    note = NOTES.get(one["method"])
+    return f"| `{one['method']}` | {told if note is None else f'{told}; {note}'} |"
+
 
 def page() -> str:
     parts = [HEAD]
@@ -31,7 +45,7 @@ def page() -> str:
         results = json.loads(file.read_text())
         methods = results["methods"]
         works = sum(one["works"] for one in methods)
-        rows = [f"| `{one['method']}` | {'works' if one['works'] else one['how']} |" for one in methods]
+        rows = [row(one) for one in methods]
         parts.append(f"## {results['client']}\n\n{works} of {len(methods)} work.\n")
         parts.append("\n".join(["| method | works, or how it differs |", "|---|---|", *rows]) + "\n")
     return "\n".join(parts)
