@@ -18,6 +18,7 @@ mod agent_files;
 mod agent_versions;
 mod agents;
 mod app;
+mod attached;
 mod attachments;
 mod auth;
 mod bundles;

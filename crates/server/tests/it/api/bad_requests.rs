@@ -229,6 +229,7 @@ async fn a_value_that_is_out_of_bounds_is_refused() {
         (&sessions, json!({ "agent": "coder", "extraEnv": { "A": 5 } })),
         (&sessions, json!({ "agent": "coder", "mcpServers": { "s": ["url"] } })),
         (&sessions, json!({ "agent": "coder", "mcpServers": { "s": { "args": "x" } } })),
+        (&sessions, json!({ "agent": "coder", "systemPrompt": "" })),
         (&sessions, json!({ "agent": "coder", "ttlMs": 0 })),
         (&sessions, json!({ "agent": "coder", "idleTimeoutMs": 99_999_999_999_999_u64 })),
         (&sessions, json!({ "agent": "coder", "budgetUsd": -1 })),
