@@ -24,6 +24,20 @@ known, it stands for its name. The page is made from those runs by `make compat`
 something else. [Coming from the original Ash](migration.md) says what else is different.
 """
 
+# What works as a call, and yet has not the effect that it has with the original.
+UNUSED = "is kept, and [no session can use it](egress.md#credentials)"
+NOTES = {
+    "api.credentials.post_api_credentials": f"one of type `openai` or `bedrock` {UNUSED}",
+    "storeCredential": f"one of type `openai` {UNUSED}",
+    "storeBedrockCredential": f"it {UNUSED}",
+}
+
+
+def row(one: dict) -> str:
+    told = "works" if one["works"] else one["how"]
+    note = NOTES.get(one["method"])
+    return f"| `{one['method']}` | {told if note is None else f'{told}; {note}'} |"
+
 
 def page() -> str:
     parts = [HEAD]
@@ -33,7 +47,7 @@ def page() -> str:
         works = sum(one["works"] for one in methods)
         refused = sum(one.get("how", "").startswith("not offered") for one in methods)
         others = f", and {refused} are for what is not offered" if refused else ""
-        rows = [f"| `{one['method']}` | {'works' if one['works'] else one['how']} |" for one in methods]
+        rows = [row(one) for one in methods]
         parts.append(f"## {results['client']}\n\n{works} of {len(methods)} work{others}.\n")
         parts.append("\n".join(["| method | works, or how it differs |", "|---|---|", *rows]) + "\n")
     return "\n".join(parts)

@@ -77,7 +77,14 @@ impl Engine {
         };
         let _place = self.shared.commands.begin(session).ok_or(EngineError::Overloaded)?;
         match self.shared.host.exec(sandbox, request).await {
-            Ok(result) => Ok(result),
+            Ok(result) => {
+                // What it began with is captured; what it ended with is not.
+                let now = self.shared.store.session(tenant, session).await?;
+                if now.session.persistence().is_settled() {
+                    let _captured_with_the_next_turn = self.touch(session).await;
+                }
+                Ok(result)
+            }
             Err(error) => {
                 // Most likely the sandbox was paused or stopped with the command.
                 let now = self.shared.store.session(tenant, session).await?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::number::{Seq, Turn};
 use ash_core::refusal::Refusal;
-use ash_core::session::{History, Origin, Session};
+use ash_core::session::{History, Origin, Request, Session};
 use ash_core::snapshot::Snapshot;
 use ash_store::{ImportedSession, Inherited, NewSession, SessionRecord, StoreError, StoredSession};
 
@@ -17,6 +17,7 @@ use crate::branch::Branch;
 use crate::cloud::as_it_is;
 use crate::engine::{Created, Engine, Idempotency};
 use crate::error::EngineError;
+use crate::registry::Want;
 
 /// How many entries of a log are read at once.
 const PAGE: u32 = 1_000;
@@ -31,7 +32,7 @@ const ATTEMPTS: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// It is looked this often whether it is over: not every capture is an entry of the log.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A point of a session's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,8 +184,8 @@ impl Engine {
         })
     }
 
-    /// A session of which everything is captured that is wanted now. A run that goes on is not waited for, nor what
-    /// cannot be captured.
+    /// A session of which everything is captured that is wanted now, at once and not in a moment. A run that goes on is not
+    /// waited for, nor what cannot be captured.
     pub(crate) async fn captured(
         &self,
         tenant: &TenantId,
@@ -193,10 +194,10 @@ impl Engine {
         let begun = tokio::time::Instant::now();
         let mut stored = self.shared.store.session(tenant, session).await?;
         let never = stored.session.persistence().last().is_none();
-        if never && stored.session.current_run().is_none() {
+        if never && stored.session.current_run().is_none() || waits_for_a_capture(&stored.session) {
             // Whoever is over, or on the way, has nothing that could be captured now.
             if let Err(error @ (EngineError::Draining | EngineError::Unavailable(_))) =
-                self.touch(session).await
+                self.capture_at_once(session).await
             {
                 return Err(error);
             }
@@ -207,6 +208,11 @@ impl Engine {
             stored = self.shared.store.session(tenant, session).await?;
         }
         Ok(stored)
+    }
+
+    async fn capture_at_once(&self, session: SessionId) -> Result<(), EngineError> {
+        let want = Want::Decide { request: Request::Capture, receipt: None };
+        self.registry.request(session, want).await.map(drop)
     }
 
     /// Which part of a session's log is its conversation.

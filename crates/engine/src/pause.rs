@@ -8,12 +8,17 @@ use ash_core::session::{IfRunning, Request, Session, Status};
 use crate::engine::Engine;
 use crate::error::EngineError;
 
+/// How long somebody who pauses a session waits for what is captured of it, and how often it is looked whether it is: not
+/// every capture is an entry of the log.
+const CAPTURE_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// How much longer than an agent may take to end its run somebody waits for the pause after it.
 const MARGIN: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Puts a session to rest, sandbox and all. If its run is to end first, waits until it has, and for no longer
-    /// than it may take. Whoever resumes the session meanwhile calls the pause off: it is returned as it stands.
+    /// Puts a session to rest, sandbox and all, and waits a little for what is captured of it. If its run is to end first,
+    /// waits until it has, and for no longer than it may take. Whoever resumes the session meanwhile calls the pause off: it is returned as it stands.
     pub async fn pause(
         &self,
         tenant: &TenantId,
@@ -32,7 +37,30 @@ impl Engine {
         if let Some(cloud) = self.cloud() {
             cloud.wait_for(&self.shared, tenant, session).await;
         }
+        if paused.status() == Status::Paused {
+            let captured = self.captured_at_rest(tenant, session);
+            if let Ok(captured) = tokio::time::timeout(CAPTURE_PATIENCE, captured).await {
+                return captured;
+            }
+        }
         Ok(paused)
+    }
+
+    /// Waits until everything of a session that was put to rest is captured, or cannot be, or it is brought back.
+    async fn captured_at_rest(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Session, EngineError> {
+        loop {
+            let stored = self.shared.store.session(tenant, session).await?;
+            let now = &stored.session;
+            let is_over = now.persistence().failed().is_some() || !now.is_yet_to_be_captured();
+            if is_over || now.status() != Status::Paused || self.accepts_work().is_err() {
+                return Ok(now.clone());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Waits until a session works on another run than this one, or on none.

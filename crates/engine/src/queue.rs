@@ -72,6 +72,8 @@ pub trait Desk: Send + Sync + 'static {
 pub enum Undone {
     /// It is not known whether it was: it is repeated.
     Open,
+    /// It was not, because a person had its session rest. It waits until a person brings that back.
+    Resting,
     /// It was not.
     Failed {
         /// Why.
@@ -231,6 +233,9 @@ impl Queue {
                 Err(Undone::Failed { error, may_help }) => {
                     return Some(self.failed(&task.item, error, may_help));
                 }
+                Err(Undone::Resting) => {
+                    return Some(QueueOutcome::PutBack(self.engine.shared.now().plus(SOON)));
+                }
                 // The same steps again: what was done is found.
                 Err(Undone::Open) => {
                     tokio::time::sleep(pause).await;
@@ -352,6 +357,7 @@ impl Queue {
             QueueOutcome::Cancelled => "cancelled",
             QueueOutcome::Failed(_) => "failed",
             QueueOutcome::Retry(..) => "retry",
+            QueueOutcome::PutBack(_) => "put_back",
         };
         loop {
             let now = shared.now();

@@ -18,6 +18,46 @@ pub(crate) const ANTHROPIC: &str = "anthropic";
 /// The kind of a credential for a host.
 pub(crate) const CUSTOM: &str = "custom";
 
+/// Why no session can use a credential of a kind, if none can; one of kind `custom` may lack a host. The original puts all of
+/// them into the sandbox, where everything that runs can read them.
+pub(crate) fn unusable(kind: &str, for_host: Option<&CustomSecret>) -> Option<&'static str> {
+    match (kind, for_host) {
+        (ANTHROPIC, _) | (CUSTOM, Some(_)) => None,
+        (CUSTOM, None) => Some(
+            "It names no header and no host, so there is nothing to send it with: keep one that has both",
+        ),
+        ("openai", _) => Some(
+            "A credential of type openai would have to enter the sandbox, and none does: for the OpenAI API, keep one of \
+             type custom with the header authorization and the host api.openai.com",
+        ),
+        (_, _) => Some(
+            "A credential of type bedrock would have to enter the sandbox to sign requests there, and none does: Bedrock \
+             cannot be used",
+        ),
+    }
+}
+
+/// Checks that a key of Amazon Bedrock is what the clients of the original send.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub(crate) fn check_bedrock(key: &str) -> Result<(), String> {
+    let parts = "accessKeyId, secretAccessKey and region, each a text that is not empty";
+    let wrong = || format!("The key of a credential of type bedrock must be JSON with {parts}");
+    let given: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(key).map_err(|_| wrong())?;
+    for name in ["accessKeyId", "secretAccessKey", "region"] {
+        let is_there = given.get(name).and_then(|value| value.as_str());
+        if is_there.is_none_or(str::is_empty) {
+            return Err(format!("{}; {name} is missing", wrong()));
+        }
+    }
+    match given.get("sessionToken") {
+        None | Some(serde_json::Value::Null | serde_json::Value::String(_)) => Ok(()),
+        Some(_) => Err(format!("{}; sessionToken is not a text", wrong())),
+    }
+}
+
 /// Headers that say how a request is sent, which a credential cannot be.
 const NO_CREDENTIAL: [HeaderName; 8] = [
     header::CONNECTION,

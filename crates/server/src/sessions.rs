@@ -315,6 +315,7 @@ pub(crate) fn session_view(
         open_permissions: u32::try_from(session.questions().open().len()).unwrap_or(u32::MAX),
         expires_at: session.expires_at().map(api::rfc3339),
         snapshot: session.persistence().last().map(snapshot_view),
+        snapshot_pending: session.is_yet_to_be_captured(),
         snapshot_error: session.persistence().failed().map(|failed| api::SnapshotFailure {
             message: failed.message.clone(),
             attempts: failed.attempts,

@@ -103,6 +103,9 @@ pub enum QueueOutcome {
     Failed(QueueError),
     /// It is tried again, not before this time.
     Retry(QueueError, Timestamp),
+    /// Nothing was tried, because its session was put to rest meanwhile: it waits again, not to be looked at before
+    /// this time.
+    PutBack(Timestamp),
 }
 
 /// What became of the wish to withdraw an item.
@@ -221,7 +224,8 @@ pub trait QueueStore: Send + Sync + 'static {
     /// When the next item may be taken, of any tenant.
     async fn next_queue_item(&self) -> Result<Option<Timestamp>>;
     /// Takes the first item that is ready, or whose taker let `leased_until` pass: by priority, then by age. Of one
-    /// session, one item at a time.
+    /// session, one item at a time. One that waits is not taken while its session is put to rest
+    /// ([`Session::is_put_to_rest`](ash_core::session::Session::is_put_to_rest)): it may be withdrawn meanwhile.
     async fn claim_queue_item(
         &self,
         now: Timestamp,

@@ -98,6 +98,13 @@ export class AshUnavailableError extends AshApiError {
 /** No answer: the server cannot be reached, the connection broke, or nothing came for too long. */
 export class AshConnectionError extends AshError {
   override readonly name: string = "AshConnectionError";
+  /** Whether the connection was closed in the middle of a large body: whoever did that will not want it the next time. */
+  readonly bodyUnwanted: boolean;
+
+  constructor(message: string, options: ErrorOptions & { bodyUnwanted?: boolean } = {}) {
+    super(message, options);
+    this.bodyUnwanted = options.bodyUnwanted ?? false;
+  }
 }
 
 /** Why a stream could not go on. */

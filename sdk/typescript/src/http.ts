@@ -145,7 +145,8 @@ export class Transport {
     const inner: unknown = cause instanceof Error ? (cause.cause ?? cause) : cause;
     const code = inner instanceof Error && "code" in inner ? inner.code : undefined;
     const reason = REASONS[String(code)] ?? (inner instanceof Error ? inner.message : String(inner));
-    return new AshConnectionError(`${ask.method} ${this.#base}${ask.path}: ${reason}`, { cause });
+    const bodyUnwanted = isCutWhileSending(cause) && isLarge(ask);
+    return new AshConnectionError(`${ask.method} ${this.#base}${ask.path}: ${reason}`, { cause, bodyUnwanted });
   }
 
   #explained(error: AshApiError): AshApiError {
@@ -192,7 +193,7 @@ function keyOf({ apiKey }: AshClientOptions): string | undefined {
 
 /** How long to wait before a request is sent again; undefined if it must not be. */
 export function waitAfter(error: unknown, repeat: Repeat, own: number): number | undefined {
-  if (error instanceof AshConnectionError) return repeat === "always" ? own : undefined;
+  if (error instanceof AshConnectionError) return repeat === "always" && !error.bodyUnwanted ? own : undefined;
   if (!(error instanceof AshApiError) || !isTransient(error, repeat)) return undefined;
   const asked = error.retryAfterMs ?? 0;
   return asked > LONGEST_RETRY_AFTER_MS ? undefined : Math.max(asked, own);
@@ -203,6 +204,21 @@ function isTransient(error: AshApiError, repeat: Repeat): boolean {
   if (error.statusCode === 503) return error.retryable;
   // What stands in between lost the server: what became of the request is not known.
   return repeat === "always" && (error.statusCode === 502 || error.statusCode === 504);
+}
+
+/** What the server reads of a body that it does not want, before it closes the connection. */
+const LITTLE_BYTES = 1024 * 1024;
+
+function isLarge(ask: Ask): boolean {
+  return (ask.bytes?.body.length ?? JSON.stringify(ask.json ?? null).length) > LITTLE_BYTES;
+}
+
+/** Whether the other end had closed the connection when something was sent. */
+function isCutWhileSending(cause: unknown): boolean {
+  for (let one = cause; one instanceof Error; one = one.cause) {
+    if ("code" in one && one.code === "EPIPE") return true;
+  }
+  return false;
 }
 
 function queryOf(query: Ask["query"]): string {

@@ -270,7 +270,7 @@ export class Follower {
 
   /** Whether the next attempt may go better. */
   #mayPass(error: unknown): boolean {
-    if (error instanceof AshConnectionError) return true;
+    if (error instanceof AshConnectionError) return !error.bodyUnwanted;
     if (!(error instanceof AshApiError)) return false;
     // At first it is an answer like any other; later, it means that the server starts again.
     return waitAfter(error, "always", 0) !== undefined || (this.#reached && error.statusCode >= 500);

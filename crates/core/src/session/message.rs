@@ -52,6 +52,8 @@ pub enum Request {
     Use,
     /// Take note that files were written from outside.
     Touch,
+    /// Have captured at once what is to be captured in a moment, or was never captured at all.
+    Capture,
     /// Have what is there captured once more: the last snapshot was found to be lost.
     CaptureAgain {
         /// Which one that was.

@@ -11,6 +11,7 @@
 //! | the sandbox is frozen, or gone | at once: nothing moves |
 //! | a command is run, or files are written from outside | when that has stopped for a moment |
 //! | the sandbox lives on | every now and then |
+//! | somebody wants the files as they are: a fork, an export | at once, if something is to be captured |
 //!
 //! While the slot is on its way from one thing to another (starting, freezing, thawing, stopping) it waits.
 
@@ -23,6 +24,7 @@ use crate::failure::MAX_MESSAGE_BYTES;
 use crate::id::SnapshotId;
 use crate::number::{Incarnation, Seq, Turn};
 use crate::policy::{Context, Policy};
+use crate::refusal::Refusal;
 use crate::resume::{Found, Transcript, Workspace};
 use crate::snapshot::{PersistOutcome, Snapshot};
 use crate::time::Timestamp;
@@ -165,6 +167,36 @@ impl Session {
         let quiet = ctx.now.plus(ctx.policy.persist_debounce);
         let latest = self.persistence.since.unwrap_or(ctx.now).plus(ctx.policy.persist_interval);
         self.persistence.due = Some(quiet.min(latest).max(ctx.now));
+    }
+
+    /// Somebody waits for what is to be captured: it is not waited for whatever goes on from outside to stop. What failed
+    /// is tried again when it is time to.
+    pub(super) fn capture_at_once(&mut self, ctx: &Context<'_>) -> Result<(), Refusal> {
+        let is_new = self.persistence.last.is_none() && self.current.is_none();
+        if is_new && self.state == State::Ended {
+            return Err(Refusal::Ended);
+        }
+        if is_new {
+            self.keeping.keep_in_place();
+        }
+        let is_wanted = self.persistence.due.is_some() && self.persistence.failed.is_none();
+        if is_new || is_wanted {
+            self.want_capture(ctx.now);
+        }
+        Ok(())
+    }
+
+    /// Whether the last snapshot is not of the files as they are: something is to be captured, or is.
+    pub fn is_yet_to_be_captured(&self) -> bool {
+        let is_on_the_way = match self.sandbox {
+            Sandbox::Freezing { .. } | Sandbox::Stopping { .. } => true,
+            Sandbox::None
+            | Sandbox::Starting { .. }
+            | Sandbox::Live
+            | Sandbox::Frozen { .. }
+            | Sandbox::Thawing { .. } => false,
+        };
+        !self.persistence.is_settled() || is_on_the_way && self.state != State::Ended
     }
 
     /// The last snapshot was found to be lost. Where its files are in place, they are captured once more, and stay.

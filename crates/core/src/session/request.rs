@@ -31,6 +31,7 @@ impl Session {
             Request::Rewind { to } => self.rewind(ctx, &mut out, *to)?,
             Request::Use => self.make_use(ctx)?,
             Request::Touch => self.touch(ctx)?,
+            Request::Capture => self.capture_at_once(ctx)?,
             Request::CaptureAgain { lost } => self.capture_again(ctx, lost),
             Request::PutAway => self.put_away(ctx, &mut out),
             Request::End => {
@@ -81,6 +82,15 @@ impl Session {
         }
         self.start_next_run(ctx, out);
         Ok(())
+    }
+
+    /// Whether a person put it to rest: then a person brings it back.
+    pub fn is_put_to_rest(&self) -> bool {
+        match &self.state {
+            State::Paused { reason, .. } => !reason.is_system(),
+            State::Stopped => true,
+            State::Starting { .. } | State::Active | State::Error { .. } | State::Ended => false,
+        }
     }
 
     /// Whether a prompt brings it back.

@@ -11,6 +11,7 @@ mod coming_back;
 mod frozen;
 mod keeping;
 mod pool;
+mod queue;
 mod simulation;
 mod support;
 mod workspace;

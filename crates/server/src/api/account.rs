@@ -81,7 +81,7 @@ pub struct NewCredential {
     /// Which service it is for.
     #[serde(rename = "type")]
     pub kind: CredentialType,
-    /// The secret.
+    /// The secret. Of a `bedrock` one: JSON with `accessKeyId`, `secretAccessKey`, `region`, and `sessionToken` if there is one.
     #[schema(min_length = 1, max_length = 16_384, pattern = "^[ -~]+$")]
     pub key: String,
     /// What its owner calls it.
@@ -115,8 +115,11 @@ pub struct Credential {
     /// The host that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Whether it can be used.
+    /// Always true: one that is removed is gone.
     pub active: bool,
+    /// Why no session can use it, if none can: creating one with it is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unusable: Option<String>,
     /// When it was added.
     #[schema(format = DateTime)]
     pub created_at: String,

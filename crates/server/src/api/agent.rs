@@ -1,8 +1,10 @@
 //! Agents on the wire.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -48,7 +50,7 @@ pub struct DeployAgent {
     pub files: Option<Vec<AgentFile>>,
     /// Its instructions: becomes `CLAUDE.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 1_000_000)]
+    #[schema(min_length = 1, max_length = 1_000_000, pattern = "\\S")]
     pub system_prompt: Option<String>,
     /// Variables for the tools of all its sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -178,7 +180,7 @@ pub struct NewAgentVersion {
     pub name: Option<String>,
     /// Its instructions: becomes `CLAUDE.md`. If they are not given, those of the version it is made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 1_000_000)]
+    #[schema(min_length = 1, max_length = 1_000_000, pattern = "\\S")]
     pub system_prompt: Option<String>,
     /// What is new in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,13 +196,38 @@ pub struct NewAgentVersion {
 }
 
 /// A version, by its number or by its id.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum CloneFrom {
     /// Its number.
     Number(u32),
     /// Its id, or its number as a text.
     Text(String),
+}
+
+impl<'de> Deserialize<'de> for CloneFrom {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrId;
+
+        impl Visitor<'_> for NumberOrId {
+            type Value = CloneFrom;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the number of a version, or its id")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<CloneFrom, E> {
+                let wrong = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
+                u32::try_from(number).map(CloneFrom::Number).map_err(wrong)
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<CloneFrom, E> {
+                Ok(CloneFrom::Text(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(NumberOrId)
+    }
 }
 
 /// What to change about a version. What is not named stays.
@@ -213,7 +240,7 @@ pub struct UpdateAgentVersion {
     pub name: Option<String>,
     /// Its instructions. Sessions keep those they were made with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 1_000_000)]
+    #[schema(min_length = 1, max_length = 1_000_000, pattern = "\\S")]
     pub system_prompt: Option<String>,
     /// What is new in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,8 @@
 //! Prompts and commands on the wire.
 
-use serde::de::Error as _;
+use std::fmt;
+
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use utoipa::openapi::RefOr;
@@ -8,17 +10,50 @@ use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, Sc
 use utoipa::{PartialSchema, ToSchema};
 use uuid::Uuid;
 
-use super::object;
+use super::object::{self, Object};
 use super::session::PermissionMode;
 
 /// What a person says to an agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Content {
     /// Plain text.
     Text(String),
     /// Text, pictures and documents.
-    Blocks(#[serde(deserialize_with = "object::list")] Vec<Block>),
+    Blocks(Vec<Block>),
+}
+
+/// By hand: what serde derives tries one after the other, and cannot say which block is wrong.
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrBlocks;
+
+        impl<'de> Visitor<'de> for TextOrBlocks {
+            type Value = Content;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of blocks")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Content, E> {
+                Ok(Content::Text(text.to_owned()))
+            }
+
+            fn visit_string<E>(self, text: String) -> Result<Content, E> {
+                Ok(Content::Text(text))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Content, A::Error> {
+                let mut blocks = Vec::new();
+                while let Some(block) = seq.next_element::<Object<Block>>()? {
+                    blocks.push(block.0);
+                }
+                Ok(Content::Blocks(blocks))
+            }
+        }
+
+        deserializer.deserialize_any(TextOrBlocks)
+    }
 }
 
 /// The longest text of a prompt, in characters.
@@ -53,8 +88,8 @@ impl ToSchema for Content {
 }
 
 /// A part of a prompt. What else it says is passed to the model as it is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(remote = "Self", tag = "type", rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
 pub enum Block {
     /// Text.
     Text {
@@ -71,6 +106,17 @@ pub enum Block {
         /// Where it comes from.
         source: Map<String, Value>,
     },
+}
+
+impl<'de> Deserialize<'de> for Block {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut fields = Map::deserialize(deserializer)?;
+        Ok(match object::kind(&fields, &["text", "image", "document"])? {
+            "text" => Self::Text { text: object::field(&mut fields, "text")? },
+            "image" => Self::Image { source: object::field(&mut fields, "source")? },
+            _ => Self::Document { source: object::field(&mut fields, "source")? },
+        })
+    }
 }
 
 /// How hard the model tries.
@@ -90,8 +136,8 @@ pub enum Effort {
 }
 
 /// Whether the model thinks before it answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(remote = "Self", tag = "type", rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
 pub enum Thinking {
     /// It does, for this many tokens.
     Enabled {
@@ -106,6 +152,22 @@ pub enum Thinking {
     Disabled,
 }
 
+impl<'de> Deserialize<'de> for Thinking {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut fields = Map::deserialize(deserializer)?;
+        Ok(match object::kind(&fields, &["enabled", "adaptive", "disabled"])? {
+            "enabled" => {
+                let name = "budgetTokens";
+                let is_there = fields.get(name).is_some_and(|tokens| !tokens.is_null());
+                let tokens = is_there.then(|| object::field(&mut fields, name)).transpose()?;
+                Self::Enabled { budget_tokens: tokens }
+            }
+            "adaptive" => Self::Adaptive,
+            _ => Self::Disabled,
+        })
+    }
+}
+
 /// The shape of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(remote = "Self")]
@@ -118,7 +180,7 @@ pub struct OutputFormat {
     pub schema: Option<Value>,
 }
 
-super::schema::only_objects!(Block, Thinking, OutputFormat);
+super::schema::only_objects!(OutputFormat);
 
 /// What to do when a run goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -6,8 +6,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 /// Something that is written as an object, and in no other way.
 pub(crate) struct Object<T>(pub(crate) T);
@@ -69,4 +70,33 @@ where
 {
     let objects = Option::<BTreeMap<String, Object<T>>>::deserialize(deserializer)?;
     Ok(objects.map(|objects| objects.into_iter().map(|(name, object)| (name, object.0)).collect()))
+}
+
+/// The `type` of an object: one of those that are known. The error is about a field of the object, and begins with a point.
+pub(super) fn kind<'k, E: Error>(
+    fields: &Map<String, Value>,
+    known: &[&'k str],
+) -> Result<&'k str, E> {
+    let list = known.join(", ");
+    let why = match fields.get("type") {
+        None => format!(".type is missing; known are {list}"),
+        Some(Value::String(kind)) => match known.iter().find(|known| *known == kind) {
+            Some(kind) => return Ok(kind),
+            None => format!(".type \"{kind:.40}\" is not known; known are {list}"),
+        },
+        Some(_) => format!(".type must be a text; known are {list}"),
+    };
+    Err(E::custom(why))
+}
+
+/// A field of an object.
+pub(super) fn field<T: DeserializeOwned, E: Error>(
+    fields: &mut Map<String, Value>,
+    name: &str,
+) -> Result<T, E> {
+    let value = fields.remove(name).unwrap_or_default();
+    if value.is_null() {
+        return Err(E::custom(format!(".{name} is missing")));
+    }
+    T::deserialize(value).map_err(|error| E::custom(format!(".{name}: {error}")))
 }

@@ -26,7 +26,7 @@ macro_rules! only_objects {
                 use serde::de::Error as _;
                 let fields = serde_json::Map::<String, serde_json::Value>::deserialize(deserializer)?;
                 if fields.get("type").is_some_and(|kind| !kind.is_string()) {
-                    return Err(D::Error::custom("type is not a string"));
+                    return Err(D::Error::custom(".type must be a text"));
                 }
                 let fields = serde_json::Value::Object(fields);
                 <$name>::deserialize(fields).map_err(D::Error::custom)

@@ -121,6 +121,10 @@ pub struct Session {
     /// The last snapshot of its files.
     #[schema(required)]
     pub snapshot: Option<SessionSnapshot>,
+    /// Whether its files may have changed since: they are being captured, or will be in a moment.
+    #[serde(default)]
+    #[schema(required)]
+    pub snapshot_pending: bool,
     /// What went wrong with the last capture of its files, until one succeeds.
     #[schema(required)]
     pub snapshot_error: Option<SnapshotFailure>,
@@ -228,7 +232,7 @@ pub struct CreateSession {
     pub mcp_servers: Option<BTreeMap<String, McpServer>>,
     /// What the agent is told beside its own instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 1_000_000)]
+    #[schema(min_length = 1, max_length = 1_000_000, pattern = "\\S")]
     pub system_prompt: Option<String>,
     /// How tool calls are allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@ use ash_core::time::Clock as _;
 use ash_engine::SystemClock;
 use serde_json::json;
 
+use super::columns::fitted;
 use super::connect::Context;
 use super::exit::Exit;
 use super::output::{Screen, note, print};
@@ -75,7 +76,8 @@ async fn list(ctx: &Context) -> anyhow::Result<Exit> {
         ]
     });
     let headings = ["NAME", "VERSION", "RUNTIME", "MODEL", "FILES", "SIZE", "CHANGED"];
-    print(&format::table(&headings, &rows.collect::<Vec<_>>()))?;
+    let gives_way = (["MODEL"].as_slice(), ["FILES", "SIZE", "RUNTIME", "MODEL"].as_slice());
+    print(&fitted(&headings, &rows.collect::<Vec<_>>(), ctx.screen.room(), gives_way))?;
     Ok(Exit::Ok)
 }
 

@@ -3,6 +3,7 @@
 use ash_core::time::Clock as _;
 use ash_engine::SystemClock;
 
+use super::columns::fitted;
 use super::connect::Context;
 use super::exit::Exit;
 use super::output::{Screen, note, print};
@@ -52,6 +53,9 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
                 Screen::document(&CredentialBody { credential })?;
             } else {
                 print(&format!("{}\n", credential.id))?;
+                if let Some(why) = &credential.unusable {
+                    note(&format!("no session can use it. {why}"));
+                }
             }
         }
         Command::List => {
@@ -61,7 +65,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
             } else if credentials.is_empty() {
                 note("there are no credentials; add one with: ash credential add");
             } else {
-                list(&credentials)?;
+                list(&credentials, ctx.screen.room())?;
             }
         }
         Command::Remove { id } => {
@@ -77,7 +81,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn list(credentials: &[crate::api::Credential]) -> anyhow::Result<()> {
+fn list(credentials: &[crate::api::Credential], room: Option<usize>) -> anyhow::Result<()> {
     let now = SystemClock.now();
     let ids: Vec<String> = credentials.iter().map(|of| of.id.to_string()).collect();
     let length = prefix::unique_length(ids.iter().map(String::as_str));
@@ -87,13 +91,14 @@ fn list(credentials: &[crate::api::Credential]) -> anyhow::Result<()> {
             prefix::short(id, length).to_owned(),
             credential.host.clone().unwrap_or_else(|| service(credential.kind).to_owned()),
             credential.label.clone(),
-            if credential.active { "active" } else { "inactive" }.to_owned(),
+            if credential.unusable.is_none() { "active" } else { "unusable" }.to_owned(),
             format::ago(&credential.created_at, now),
             used.unwrap_or_else(|| "never".to_owned()),
         ]
     });
     let rows: Vec<_> = rows.collect();
-    print(&format::table(&["ID", "FOR", "LABEL", "STATE", "AGE", "USED"], &rows))
+    let headings = ["ID", "FOR", "LABEL", "STATE", "AGE", "USED"];
+    print(&fitted(&headings, &rows, room, (&["LABEL", "FOR"], &["AGE", "USED", "LABEL"])))
 }
 
 fn service(kind: CredentialType) -> &'static str {

@@ -3,6 +3,7 @@
 use ash_core::time::Clock as _;
 use ash_engine::SystemClock;
 
+use super::columns::fitted;
 use super::connect::Context;
 use super::exit::Exit;
 use super::output::{Screen, note, print};
@@ -69,7 +70,9 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
                     ]
                 });
                 let rows: Vec<_> = rows.collect();
-                print(&format::table(&["ID", "LABEL", "KEY", "AGE"], &rows))?;
+                let heads = ["ID", "LABEL", "KEY", "AGE"];
+                let room = ctx.screen.room();
+                print(&fitted(&heads, &rows, room, (&["LABEL"], &["AGE", "LABEL"])))?;
             }
         }
         Command::Revoke { id } => {

@@ -10,6 +10,7 @@ mod agent_runtime;
 mod ask;
 mod bar;
 mod chat;
+mod columns;
 mod completions;
 mod config;
 mod connect;

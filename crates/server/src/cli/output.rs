@@ -43,6 +43,15 @@ impl Screen {
         Self { verbose, ..self }
     }
 
+    /// How many columns a line of standard output has, if it is a terminal that says so.
+    pub(super) fn room(&self) -> Option<usize> {
+        if !self.is_terminal {
+            return None;
+        }
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+        Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    }
+
     /// Text in a style, or as it is.
     pub(super) fn paint(&self, style: Style, text: &str) -> String {
         paint(self.color, style, text)

@@ -3,6 +3,7 @@
 use ash_core::time::Clock as _;
 use ash_engine::SystemClock;
 
+use super::columns::fitted;
 use super::connect::Context;
 use super::exit::Exit;
 use super::output::{Screen, note, one_line, plain, print};
@@ -81,7 +82,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
             } else if page.items.is_empty() {
                 note("nothing is in the queue; add a prompt with: ash queue add");
             } else {
-                list(&page)?;
+                list(&page, ctx.screen.room())?;
             }
         }
         Command::Show { id } => {
@@ -106,7 +107,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn list(page: &QueueItems) -> anyhow::Result<()> {
+fn list(page: &QueueItems, room: Option<usize>) -> anyhow::Result<()> {
     let now = SystemClock.now();
     let ids: Vec<String> = page.items.iter().map(|item| item.id.to_string()).collect();
     let length = prefix::unique_length(ids.iter().map(String::as_str));
@@ -123,7 +124,9 @@ fn list(page: &QueueItems) -> anyhow::Result<()> {
     });
     let rows: Vec<_> = rows.collect();
     let heads = ["ID", "STATUS", "AGENT", "PRIORITY", "RETRIES", "AGE", "PROMPT"];
-    print(&format::table(&heads, &rows))?;
+    let gives_way =
+        (["PROMPT", "AGENT"].as_slice(), ["PRIORITY", "RETRIES", "AGE", "AGENT"].as_slice());
+    print(&fitted(&heads, &rows, room, gives_way))?;
     if page.next_cursor.is_some() {
         note("there are more; --limit shows up to 500");
     }

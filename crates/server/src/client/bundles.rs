@@ -44,6 +44,11 @@ impl Download {
         is_name.then(|| name.to_owned())
     }
 
+    /// How long it is, if the server says so.
+    pub fn bytes(&self) -> Option<u64> {
+        self.answer.content_length()
+    }
+
     /// The next piece; nothing, when it is whole.
     ///
     /// # Errors

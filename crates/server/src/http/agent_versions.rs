@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::agents::{Addition, add, changed, earlier};
 use super::app::App;
 use super::auth::Caller;
+use super::checks::check_prompt;
 use super::code::Code;
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, PathIds, length, range};
@@ -108,7 +109,7 @@ pub(super) async fn create(
     JsonBody { value: body, digest, .. }: JsonBody<NewAgentVersion, MAX_VERSION>,
 ) -> Result<(StatusCode, JsonAnswer<AgentVersionBody>), ApiError> {
     let label = label_of(body.name, body.release_notes, body.knowledge_files)?;
-    length("systemPrompt", body.system_prompt.as_deref().unwrap_or_default(), 1_000_000)?;
+    check_prompt(body.system_prompt.as_deref())?;
     let idempotency = key.of(&caller.tenant, digest);
     let made = match earlier(&app, &caller, &name, idempotency.as_ref()).await? {
         Some(made) => made,
@@ -219,7 +220,7 @@ pub(super) async fn update(
     JsonBody { value: body, .. }: JsonBody<UpdateAgentVersion, MAX_VERSION>,
 ) -> Result<JsonAnswer<AgentVersionBody>, ApiError> {
     let label = label_of(body.name, body.release_notes, body.knowledge_files)?;
-    length("systemPrompt", body.system_prompt.as_deref().unwrap_or_default(), 1_000_000)?;
+    check_prompt(body.system_prompt.as_deref())?;
     let _turn = app.change_settings().await;
     let found = find(&app, &caller, &name, &which).await?;
     let definition = match body.system_prompt {

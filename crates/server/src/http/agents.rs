@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::app::App;
 use super::auth::Caller;
 use super::checks::check_env;
+use super::checks::check_prompt;
 use super::code::Code;
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, length, range};
@@ -172,7 +173,7 @@ pub(super) async fn changed(
 async fn capture(app: &App, caller: &Caller, body: DeployAgent) -> Result<Definition, ApiError> {
     let library = app.library().clone();
     let DeployAgent { path, files, system_prompt, .. } = body;
-    length("systemPrompt", system_prompt.as_deref().unwrap_or_default(), 1_000_000)?;
+    check_prompt(system_prompt.as_deref())?;
     let captured = match (path, files, system_prompt) {
         (Some(_), Some(_), _) | (Some(_), _, Some(_)) => {
             return Err(ApiError::invalid("path goes neither with files nor with systemPrompt"));

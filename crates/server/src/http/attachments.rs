@@ -17,6 +17,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use super::app::App;
+use super::attached;
 use super::auth::Caller;
 use super::code::Code;
 use super::error::ApiError;
@@ -66,6 +67,7 @@ pub(super) async fn create(
     if let Some(earlier) = attached_before(&app, &caller, idempotency.as_ref()).await? {
         return Ok(shown_new(&earlier));
     }
+    attached::check_message(&app, &caller, id, wanted.message.as_deref()).await?;
     let workspace = match app.engine().workspace_to_change(&caller.tenant, id).await {
         Ok(workspace) => Some(workspace),
         // The copy has to wait.
@@ -250,7 +252,7 @@ fn path_of(attachment: &Attachment) -> Result<FilePath, ApiError> {
 }
 
 /// Does something with the bytes of attachments.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     kept: &Attachments,
     work: impl FnOnce(&Attachments) -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -334,7 +336,7 @@ pub(super) async fn read(
 
 /// Delete an attachment
 ///
-/// The copy in the workspace stays: it is the agent's.
+/// The copy in the workspace goes with it, unless it was changed: then it is the agent's.
 #[utoipa::path(
     delete, path = "/api/attachments/{id}", tag = "files", operation_id = "deleteAttachment",
     params(("id" = uuid::Uuid, Path, description = "The attachment")),
@@ -346,6 +348,7 @@ pub(super) async fn delete(
     PathId(id): PathId<AttachmentId>,
 ) -> Result<JsonAnswer<Done>, ApiError> {
     let attachment = app.store().attachment(&caller.tenant, id).await?;
+    attached::remove_copy(&app, &attachment).await?;
     app.store().delete_attachment(&caller.tenant, id, None).await?;
     let session = attachment.session;
     blocking(app.attachments(), move |kept| kept.remove(session, id)).await?;

@@ -21,7 +21,7 @@ pub(super) fn check(body: &CreateSession) -> Result<(), ApiError> {
     }
     length("agent", &body.agent, 255)?;
     check_model(body.model.as_deref())?;
-    length("systemPrompt", body.system_prompt.as_deref().unwrap_or_default(), 1_000_000)?;
+    check_prompt(body.system_prompt.as_deref())?;
     length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
     check_agents(body.subagents.as_ref(), body.betas.as_deref())?;
     check_words(body.title.as_deref(), body.metadata.as_ref())?;
@@ -67,6 +67,16 @@ pub(super) fn check_reachable(
 /// As much of a name as fits a sentence.
 fn shown(name: &str) -> String {
     name.chars().take(64).collect()
+}
+
+/// Instructions, if there are any, say something.
+pub(super) fn check_prompt(system_prompt: Option<&str>) -> Result<(), ApiError> {
+    match system_prompt {
+        Some(prompt) if prompt.trim().is_empty() => {
+            Err(ApiError::invalid("systemPrompt is empty; leave it out to have the agent's own"))
+        }
+        prompt => length("systemPrompt", prompt.unwrap_or_default(), 1_000_000),
+    }
 }
 
 pub(super) fn check_times(idle_timeout: Option<u64>, ttl: Option<u64>) -> Result<(), ApiError> {
@@ -149,36 +159,54 @@ pub(super) fn check_env(env: Option<&BTreeMap<String, String>>) -> Result<(), Ap
 const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
 /// Refuses a part of a prompt that no model could read.
-pub(super) fn check_block(block: &Block) -> Result<(), ApiError> {
+pub(super) fn check_block(number: usize, block: &Block) -> Result<(), ApiError> {
+    let name = |field: &str| format!("content[{number}].{field}");
     match block {
-        Block::Text { text } if text.is_empty() => Err(ApiError::invalid("a block has no text")),
-        Block::Text { text } => length("the text of a block", text, MAX_TEXT_CHARS),
-        Block::Image { source } => check_source("image", source, &|kind| PICTURES.contains(&kind)),
-        Block::Document { source } => check_source("document", source, &|kind| kind.contains('/')),
+        Block::Text { text } if text.is_empty() => {
+            Err(ApiError::invalid(format!("{} is empty", name("text"))))
+        }
+        Block::Text { text } => length(&name("text"), text, MAX_TEXT_CHARS),
+        Block::Image { source } => check_source(&name("source"), source, Some(&PICTURES)),
+        Block::Document { source } => check_source(&name("source"), source, None),
     }
 }
 
-/// Refuses a source that cannot be one: bytes in base64, an address, a file of the provider, or text.
+/// Refuses a source that cannot be one: bytes in base64, an address, a file of the provider, or text. Those of a picture
+/// are of one of its types.
 fn check_source(
-    what: &str,
+    name: &str,
     source: &Map<String, Value>,
-    is_type: &dyn Fn(&str) -> bool,
+    pictures: Option<&[&str]>,
 ) -> Result<(), ApiError> {
     let field = |name: &str| source.get(name).and_then(Value::as_str).unwrap_or_default();
-    let wrong = |why: &str| Err(ApiError::invalid(format!("the source of {what} blocks {why}")));
-    match field("type") {
-        "base64" if !is_type(field("media_type")) => {
-            wrong("needs a media_type that is one of theirs")
+    let wrong = |why: String| Err(ApiError::invalid(format!("{name}.{why}")));
+    let missing = |field: &str| wrong(format!("{field} is missing"));
+    let one_of = |field: &str, found: &str, known: &[&str]| {
+        let known = known.join(", ");
+        match found {
+            "" => wrong(format!("{field} is missing; known are {known}")),
+            found => wrong(format!("{field} \"{found:.40}\" is not known; known are {known}")),
         }
-        "base64" if field("data").is_empty() => wrong("needs data"),
-        "base64" if BASE64_STANDARD.decode(field("data")).is_err() => {
-            wrong("has no base64 as data")
+    };
+    let media_type = field("media_type");
+    match (field("type"), pictures) {
+        ("base64", Some(known)) if !known.contains(&media_type) => {
+            one_of("media_type", media_type, known)
         }
-        "url" if !field("url").starts_with("http") => wrong("needs a url"),
-        "text" if what == "image" || field("data").is_empty() => wrong("needs data"),
-        "file" if field("file_id").is_empty() => wrong("needs a file_id"),
-        "base64" | "url" | "text" | "file" => Ok(()),
-        "content" if what == "document" => Ok(()),
-        _ => wrong("needs a type: base64, url, text or file"),
+        ("base64", None) if !media_type.contains('/') => {
+            wrong("media_type must be a type like application/pdf".to_owned())
+        }
+        ("base64", _) if field("data").is_empty() => missing("data"),
+        ("base64", _) if BASE64_STANDARD.decode(field("data")).is_err() => {
+            wrong("data is not base64".to_owned())
+        }
+        ("url", _) if !field("url").starts_with("http") => {
+            wrong("url must begin with http".to_owned())
+        }
+        ("file", _) if field("file_id").is_empty() => missing("file_id"),
+        ("text", None) if field("data").is_empty() => missing("data"),
+        ("base64" | "url" | "file", _) | ("text" | "content", None) => Ok(()),
+        (kind, Some(_)) => one_of("type", kind, &["base64", "url", "file"]),
+        (kind, None) => one_of("type", kind, &["base64", "url", "file", "text", "content"]),
     }
 }

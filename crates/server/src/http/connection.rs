@@ -4,7 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -18,6 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
+
+use super::unread::LeftUnread;
 
 /// How much is taken of each kind of thing that a client can make large.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,8 @@ pub struct Bounds {
     pub write_patience: Duration,
     /// How long an event stream is silent at the most.
     pub heartbeat: Duration,
+    /// How long a client may go on sending what nobody reads, after its answer, before the connection is closed under it.
+    pub linger: Duration,
 }
 
 impl Default for Bounds {
@@ -47,12 +51,19 @@ impl Default for Bounds {
             head_patience: Duration::from_secs(60),
             write_patience: Duration::from_secs(30),
             heartbeat: Duration::from_secs(10),
+            linger: Duration::from_secs(10),
         }
     }
 }
 
 /// How long to wait after a connection could not be accepted, most likely for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How much of it is taken meanwhile: twice the largest body.
+const MAX_LINGER_BYTES: usize = 256 * 1024 * 1024;
+
+/// How much of it is read at once.
+const LINGER_BUFFER: usize = 64 * 1024;
 
 /// What a client is told for whom there is no place.
 const NO_PLACE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
@@ -104,11 +115,13 @@ async fn connection(
     bounds: Bounds,
     stop: CancellationToken,
 ) {
+    let unread = LeftUnread::default();
+    let stream = Impatient::new(stream, &bounds, unread.clone());
     let service = router.map_request(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));
+        request.extensions_mut().insert(unread.clone());
         request
     });
-    let stream = Impatient::new(stream, bounds.write_patience);
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_patience)
@@ -130,11 +143,46 @@ struct Impatient {
     stream: TcpStream,
     patience: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
+    linger: Duration,
+    unread: LeftUnread,
+    leaving: Option<Leaving>,
+}
+
+/// A connection that is over for us, and not for the client.
+struct Leaving {
+    until: Pin<Box<Sleep>>,
+    buffer: Box<[u8]>,
+    left: usize,
 }
 
 impl Impatient {
-    fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+    fn new(stream: TcpStream, bounds: &Bounds, unread: LeftUnread) -> Self {
+        let (patience, linger) = (bounds.write_patience, bounds.linger);
+        Self { stream, patience, waiting: None, linger, unread, leaving: None }
+    }
+
+    /// Drops what the client still sends, until it has read its answer and closes. Closed otherwise, the kernel would
+    /// tell it that the connection is broken, and throw its answer away.
+    fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let linger = self.linger;
+        let Leaving { until, buffer, left } = self.leaving.get_or_insert_with(|| Leaving {
+            until: Box::pin(sleep(linger)),
+            buffer: vec![0; LINGER_BUFFER].into_boxed_slice(),
+            left: MAX_LINGER_BYTES,
+        });
+        if until.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        loop {
+            let mut dropped = ReadBuf::new(buffer);
+            if ready!(Pin::new(&mut self.stream).poll_read(cx, &mut dropped)).is_err() {
+                return Poll::Ready(());
+            }
+            *left = left.saturating_sub(dropped.filled().len());
+            if dropped.filled().is_empty() || *left == 0 {
+                return Poll::Ready(());
+            }
+        }
     }
 
     /// Passes a result on; an end to the waiting is one too.
@@ -195,7 +243,13 @@ impl AsyncWrite for Impatient {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        if self.leaving.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        }
+        if self.unread.is_so() {
+            ready!(self.poll_leave(cx));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

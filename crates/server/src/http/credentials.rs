@@ -15,13 +15,15 @@ use super::idempotency::{IdempotencyKey, Repeatable};
 use super::messages::uuid_of;
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
 use crate::api::{self, CredentialBody, CredentialType, Credentials, Done, NewCredential};
-use crate::credentials::{CUSTOM, CustomSecret};
+use crate::credentials::{CUSTOM, CustomSecret, check_bedrock, unusable};
 use crate::secret::{Sealer, credential_context};
 
 /// The longest secret.
 const MAX_SECRET: usize = 16_384;
 
 /// Keep a credential
+///
+/// One that no session can use is kept too, as clients of the original expect it; it says why in `unusable`.
 #[utoipa::path(
     post, path = "/api/credentials", tag = "account", operation_id = "createCredential",
     params(Repeatable),
@@ -42,6 +44,9 @@ pub(super) async fn create(
     length("key", &body.key, MAX_SECRET)?;
     let label = body.label.clone().unwrap_or_default();
     length("label", &label, 255)?;
+    if body.kind == CredentialType::Bedrock {
+        check_bedrock(&body.key).map_err(ApiError::invalid)?;
+    }
     let secret = secret_of(&body)?;
     let idempotency = key.of(&caller.tenant, digest);
     if let Some(idempotency) = &idempotency
@@ -144,6 +149,7 @@ pub(super) async fn delete(
 fn view(credential: &Credential, sealer: &Sealer) -> api::Credential {
     let for_host = (credential.kind == CUSTOM).then(|| CustomSecret::open(credential, sealer));
     let for_host = for_host.flatten();
+    let unusable = unusable(&credential.kind, for_host.as_ref()).map(str::to_owned);
     api::Credential {
         id: uuid_of(credential.id),
         kind: kind_of(&credential.kind),
@@ -151,6 +157,7 @@ fn view(credential: &Credential, sealer: &Sealer) -> api::Credential {
         header: for_host.as_ref().map(|secret| secret.header.clone()),
         host: for_host.map(|secret| secret.host),
         active: true,
+        unusable,
         created_at: api::rfc3339(credential.created_at),
         last_used_at: credential.last_used_at.map(api::rfc3339),
     }

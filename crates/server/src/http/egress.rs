@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::extract::{PathId, Query, range};
 use super::openapi::{Always, Invalid, Missing};
 use crate::api;
-use crate::credentials::{ANTHROPIC, CUSTOM, CustomSecret};
+use crate::credentials::{ANTHROPIC, CUSTOM, CustomSecret, unusable};
 use crate::egress::{Budget, Record, dollars, millis};
 use crate::sessions::Attached;
 
@@ -99,23 +99,19 @@ impl App {
                 _ if attached.model == Some(id) || attached.hosts.contains(&id) => {}
                 ANTHROPIC if attached.model.is_none() => attached.model = Some(id),
                 ANTHROPIC => return Err(refused("There are two credentials for the model")),
-                CUSTOM => {
-                    let secret = CustomSecret::open(&credential, self.sealer());
-                    let secret = secret.ok_or_else(|| {
-                        refused(
-                            "The credential names no header and no host: nothing is sent with it",
-                        )
-                    })?;
+                kind => {
+                    let secret =
+                        (kind == CUSTOM).then(|| CustomSecret::open(&credential, self.sealer()));
+                    let secret = secret.flatten();
+                    if let Some(why) = unusable(kind, secret.as_ref()) {
+                        return Err(refused(format!("The credential cannot be used. {why}")));
+                    }
+                    let Some(secret) = secret else { continue };
                     if for_hosts.iter().any(|other| other.meets(&secret)) {
                         return Err(refused("There are two credentials for the same host"));
                     }
                     for_hosts.push(secret);
                     attached.hosts.push(id);
-                }
-                kind => {
-                    return Err(refused(format!(
-                        "The credential is for {kind}: it would have to enter the sandbox, and none does"
-                    )));
                 }
             }
         }

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::code::Code;
 use super::error::{ApiError, SOON};
+use super::wrong::in_words;
 use crate::api::Object;
 
 /// The largest body of a request that says nothing long.
@@ -254,7 +255,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         std::str::from_utf8(bytes).map_err(|_| ApiError::invalid("The body is not valid UTF-8"))?;
     serde_json::from_str::<Object<T>>(text)
         .map(|object| object.0)
-        .map_err(|error| ApiError::invalid(format!("The body is invalid: {error}")))
+        .map_err(|error| ApiError::invalid(in_words::<T>(text, &error)))
 }
 
 /// An id in the path.

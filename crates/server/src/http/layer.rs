@@ -13,6 +13,7 @@ use super::App;
 use super::code::Code;
 use super::error::ApiError;
 use super::internal::{self, Operator};
+use super::unread::Watch;
 use crate::api::Problem;
 
 /// Names a request, in answers and in logs.
@@ -24,6 +25,7 @@ pub(super) async fn finish(State(app): State<App>, request: Request, next: Next)
     let id = app.request_id();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let origin = request.headers().get(header::ORIGIN).cloned();
+    let (request, body) = Watch::over(request);
     let mut response = admit(&app, request, next).await;
     // Answers of the framework itself: no such method, a body that was not taken.
     if response.extensions().get::<ApiError>().is_none() && is_bare_error(&response) {
@@ -47,6 +49,9 @@ pub(super) async fn finish(State(app): State<App>, request: Request, next: Next)
     }
     let nosniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    if let Some(body) = body {
+        body.settle(&mut response).await;
+    }
     tracing::debug!(
         request.id = id,
         http.method = %method,

@@ -222,7 +222,7 @@ fn check(body: &SendMessage) -> Result<(), ApiError> {
         Content::Text(text) => length("content", text, MAX_TEXT_CHARS)?,
         Content::Blocks(blocks) => {
             range("the number of blocks in content", blocks.len(), 1, MAX_BLOCKS)?;
-            blocks.iter().try_for_each(check_block)?;
+            blocks.iter().enumerate().try_for_each(|(number, block)| check_block(number, block))?;
         }
     }
     check_model(body.model.as_deref())?;

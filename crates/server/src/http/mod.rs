@@ -5,8 +5,10 @@
 //! |---|---|
 //! | `connection` | accepts, within bounds; cuts off who does not read |
 //! | `layer` | names a request, lets it in, gives every error one shape |
+//! | `unread` | what is still sent when a request is answered already |
 //! | `auth` | from a key to a tenant; foreign hosts and origins |
 //! | `extract` | reads bodies, paths and queries, once, at the edge |
+//! | `wrong` | what is wrong with a body, in words |
 //! | `code` | the closed list of names for what goes wrong |
 //! | `error` | the only mapping from what went wrong to what is told |
 //! | `view`, `sse` | how the log looks from outside: lists and streams |
@@ -16,6 +18,7 @@ mod agent_files;
 mod agent_versions;
 mod agents;
 mod app;
+mod attached;
 mod attachments;
 mod auth;
 mod bundles;
@@ -48,9 +51,11 @@ mod sessions;
 mod snapshots;
 mod sse;
 mod stream;
+mod unread;
 mod usage;
 mod view;
 mod workspace;
+mod wrong;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;

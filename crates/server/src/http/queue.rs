@@ -4,6 +4,7 @@ use ash_core::id::{AgentName, QueueItemId, SessionId};
 use ash_core::json::Json;
 use ash_core::queue::QueueStatus;
 use ash_core::refusal::Refusal;
+use ash_core::session::Status;
 use ash_engine::{Accepted, Desk, Idempotency, Undone};
 use ash_store::{KeyHash, NewQueueItem, QueueError, QueueItem, Receipt, StoreError, Withdrawal};
 use async_trait::async_trait;
@@ -21,7 +22,7 @@ use super::error::{ApiError, SOON};
 use super::extract::{JsonBody, PathId, Query, length, range};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::messages::{self, uuid_of};
-use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
+use super::openapi::{Always, Conflict, Invalid, Missing, Over, TooLarge};
 use super::sessions;
 use crate::api::{
     self, MAX_TEXT_CHARS, QueueCounts, QueueItemBody, QueueItemStatus, QueueItems, QueueStats,
@@ -52,7 +53,7 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
     post, path = "/api/queue", tag = "queue", operation_id = "enqueue",
     params(Repeatable),
     request_body = api::NewQueueItem,
-    responses((status = 201, description = "The item", body = QueueItemBody), Always, Invalid, Missing, Conflict, TooLarge),
+    responses((status = 201, description = "The item", body = QueueItemBody), Always, Invalid, Missing, Conflict, Over, TooLarge),
 )]
 pub(super) async fn create(
     State(app): State<App>,
@@ -131,6 +132,9 @@ async fn agent_of(
         if stored.record.agent_name != agent {
             let whose = &stored.record.agent_name;
             return Err(ApiError::invalid(format!("The session is one of agent \"{whose}\"")));
+        }
+        if stored.session.status() == Status::Ended {
+            return Err(Refusal::Ended.into());
         }
     }
     Ok(agent)
@@ -317,7 +321,7 @@ impl Desk for QueueDesk {
         }
         let stored = app.session(&caller, session).await?;
         // One that is broken, by an attempt before this one perhaps, is brought back. What a person put to rest is not.
-        let wake = stored.session.status() == ash_core::session::Status::Error;
+        let wake = stored.session.status() == Status::Error;
         let body = json!({ "content": item.new.prompt, "wake": wake });
         let bytes = serde_json::to_vec(&body).map_err(ApiError::internal)?;
         let body = serde_json::from_value(body).map_err(ApiError::internal)?;
@@ -342,10 +346,11 @@ impl From<ApiError> for Undone {
         if [Code::DRAINING, Code::UNAVAILABLE].contains(&error.code) {
             return Self::Open;
         }
-        // A person may bring back what a person put to rest.
-        let rests =
-            error.code.as_str() == Refusal::NotActive(ash_core::session::Status::Paused).code();
-        let may_help = error.is_retryable() || error.status.is_server_error() || rests;
+        // A broken session is woken: this one was put to rest by a person, after its item was taken.
+        if error.code.as_str() == Refusal::NotActive(Status::Paused).code() {
+            return Self::Resting;
+        }
+        let may_help = error.is_retryable() || error.status.is_server_error();
         let (code, message) = (error.code.to_string(), error.message.into_owned());
         Self::Failed { error: QueueError { code, message }, may_help }
     }

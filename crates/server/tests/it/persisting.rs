@@ -2,14 +2,15 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use ash_core::entry::{Entry, ResumePath};
 use ash_core::id::SessionId;
 use ash_core::number::{Seq, Turn};
 use ash_core::resume::{Native, Receipt, Source, Workspace};
 use ash_core::session::{IfRunning, PauseReason};
-use ash_engine::RequireState;
 use ash_engine::files::{Executable, FilePath};
+use ash_engine::{Point, RequireState};
 
 use crate::world::{World, tenant};
 
@@ -247,5 +248,32 @@ async fn a_snapshot_that_cannot_be_read_for_now_is_no_reason_to_start_fresh() {
     std::fs::rename(&aside, &place).unwrap();
     assert_eq!(resume(&world, session).await.workspace, Workspace::Restored);
     remembers(&world, session).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn whoever_forks_or_pauses_does_not_wait_until_all_is_calm() {
+    let mut world = World::start().await;
+    // So long that it would be noticed.
+    world.policy.persist_debounce = Duration::from_secs(60 * 60);
+    world.policy.persist_interval = Duration::from_secs(60 * 60);
+    world.kill_engine().await;
+    let session = world.session().await;
+    world.say(session, WRITE).await;
+    let before = world.captured(session).await;
+    let write = async |name: &str| {
+        let files = world.engine.workspace_to_change(&tenant(), session).await.unwrap();
+        let path = FilePath::file(name.as_bytes()).unwrap();
+        files.write(path, Executable::No, b"new".to_vec()).await.unwrap();
+    };
+    write("forked.txt").await;
+    let fork = world.engine.fork(&tenant(), session, Point::Latest, None).await.unwrap().record.id;
+    world.engine.resume(&tenant(), fork, RequireState::Yes).await.unwrap();
+    assert!(world.host.workspace(fork).join("forked.txt").exists());
+    write("paused.txt").await;
+    let paused = world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+    assert!(!paused.is_yet_to_be_captured());
+    let last = paused.persistence().last().unwrap();
+    assert_eq!((last.captured.files, last.turn), (before.captured.files + 2, before.turn));
     world.end().await;
 }

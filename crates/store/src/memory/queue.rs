@@ -42,9 +42,13 @@ impl Tables {
         if is_theirs { Ok(row) } else { Err(MISSING) }
     }
 
-    /// Whether another item of the same session is worked on.
+    /// Whether another item of the same session is worked on, or a person put the session to rest.
     fn is_held_up(&self, item: &QueueItem) -> bool {
         let Some(session) = item.new.session else { return false };
+        let rests = self.sessions.get(&session).is_some_and(|row| row.session.is_put_to_rest());
+        if rests && item.status == QueueStatus::Pending {
+            return true;
+        }
         self.queue.values().any(|other| {
             other.item.new.session == Some(session)
                 && other.item.status == QueueStatus::Processing
@@ -213,6 +217,11 @@ impl QueueStore for MemoryStore {
                 item.status = QueueStatus::Pending;
                 (item.error, item.run) = (Some(error), None);
                 item.retry_count += 1;
+                row.available_at = ready_at;
+                return Ok(());
+            }
+            QueueOutcome::PutBack(ready_at) => {
+                item.status = QueueStatus::Pending;
                 row.available_at = ready_at;
                 return Ok(());
             }

@@ -226,6 +226,9 @@ fn settle(
             let values = params![id, lease, ready_at.as_millis(), code, message];
             change_one(db, sql::RETRY, values, WHAT)
         }
+        QueueOutcome::PutBack(ready_at) => {
+            change_one(db, sql::PUT_BACK, params![id, lease, ready_at.as_millis()], WHAT)
+        }
     }
 }
 

@@ -253,3 +253,17 @@ test("refusals have their classes", async () => {
   const away = client.with({ serverUrl: "http://127.0.0.1:9", retry: { attempts: 2, firstPauseMs: 1 } });
   await assert.rejects(away.health(), ash.AshConnectionError);
 });
+
+test("a body that is too large is refused once, whatever it is sent with", async () => {
+  let sent = 0;
+  const counting: typeof fetch = (...request) => {
+    sent += 1;
+    return fetch(...request);
+  };
+  const { id } = await session();
+  const large = "x".repeat(60 * 1024 * 1024);
+  await assert.rejects(client.with({ fetch: counting }).sendMessageStream(id, large).text(), { statusCode: 413, code: "too_large" });
+  await assert.rejects(client.with({ fetch: counting }).enqueue("tester", large), { statusCode: 413, code: "too_large" });
+  assert.equal(sent, 2);
+  await client.endSession(id);
+});

@@ -180,3 +180,16 @@ test("base64 of anything", () => {
   const large = new Uint8Array(100_000).map((_, at) => at * 7);
   assert.equal(ash.toBase64(large), Buffer.from(large).toString("base64"));
 });
+
+test("a large body that the other end did not want is not sent again", async () => {
+  for (const [length, times] of [[10, 3], [2 * 1024 * 1024, 1]] as const) {
+    let sent = 0;
+    const cut: typeof fetch = () => {
+      sent += 1;
+      return Promise.reject(new TypeError("fetch failed", { cause: Object.assign(new Error("write EPIPE"), { code: "EPIPE" }) }));
+    };
+    const client = new ash.AshClient({ serverUrl: "http://127.0.0.1:9", fetch: cut, retry: { attempts: 3, firstPauseMs: 1 } });
+    await assert.rejects(client.importSession(new Uint8Array(length)), ash.AshConnectionError);
+    assert.equal(sent, times, String(length));
+  }
+});

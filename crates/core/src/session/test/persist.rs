@@ -148,6 +148,31 @@ fn files_written_while_it_rests_are_captured_too() {
 }
 
 #[test]
+fn what_is_to_be_captured_in_a_moment_is_captured_at_once_for_whoever_waits() {
+    let mut world = World::settled();
+    world.ask(Ask::Stop).unwrap();
+    world.settle();
+    let before = world.snapshots.len();
+    world.ask(Ask::Capture).unwrap();
+    world.settle();
+    assert_eq!(world.snapshots.len(), before, "nothing was to be captured");
+    world.ask(Ask::Touch).unwrap();
+    assert!(world.session.is_yet_to_be_captured());
+    world.ask(Ask::Capture).unwrap();
+    world.settle();
+    assert_eq!(world.snapshots.len(), before + 1);
+    assert!(!world.session.is_yet_to_be_captured());
+    // What failed is not tried again and again for whoever asks again and again.
+    world.ask(Ask::Touch).unwrap();
+    world.ask(Ask::Capture).unwrap();
+    let number = before as u64 + 2;
+    world.observe(Fact::Persisted { number, outcome: failed_capture() });
+    let due = world.session.capture_deadline(&world.policy);
+    world.ask(Ask::Capture).unwrap();
+    assert_eq!(world.session.capture_deadline(&world.policy), due);
+}
+
+#[test]
 fn a_failure_is_remembered_and_tried_again_later_and_later() {
     let mut world = World::settled();
     world.policy.idle_timeout = Duration::from_secs(24 * 60 * 60);

@@ -60,6 +60,7 @@ pub(super) enum Ask {
     Use,
     Touch,
     PutAway,
+    Capture,
     Evict,
     Rewind(u32),
     End,
@@ -95,6 +96,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Ask::Use),
         1 => Just(Ask::Touch),
         2 => Just(Ask::PutAway),
+        2 => Just(Ask::Capture),
         1 => Just(Ask::Evict),
         1 => (0u32..6).prop_map(Ask::Rewind),
         1 => Just(Ask::End),
@@ -414,6 +416,7 @@ impl World {
             Ask::Evict => Request::Evict { reason: PauseReason::Evicted },
             Ask::Touch => Request::Touch,
             Ask::PutAway => Request::PutAway,
+            Ask::Capture => Request::Capture,
             Ask::Rewind(which) => Request::Rewind { to: Box::new(self.snapshot_to(which)) },
             Ask::End => Request::End,
         }

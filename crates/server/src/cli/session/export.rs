@@ -40,9 +40,10 @@ struct Exported {
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let id = prefix::session(&ctx.client, &args.id).await?;
     let files = if args.history { ExportedFiles::History } else { ExportedFiles::Latest };
-    let done = AtomicU64::new(0);
+    let (done, all) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = async {
         let mut download = ctx.client.export(id, files).await?;
+        all.store(download.bytes().unwrap_or(0), Ordering::Relaxed);
         if args.output.as_deref() == Some("-") {
             if ctx.screen.is_terminal {
                 let message = "a bundle is not for a terminal: name a file, or redirect it";
@@ -56,8 +57,11 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         let bytes = save(&mut download, Path::new(&to), &done).await?;
         Ok((to, bytes))
     };
-    // How much it will be is not known before it is there.
-    let progress = || Progress { bytes: done.load(Ordering::Relaxed), ..Progress::default() };
+    // How much it will be is not known before the server has put it together.
+    let progress = || {
+        let (bytes, all_bytes) = (done.load(Ordering::Relaxed), all.load(Ordering::Relaxed));
+        Progress { bytes, all_bytes, ..Progress::default() }
+    };
     let (file, bytes) = Bar::new(&ctx.screen, "exporting", "").during(progress, work).await?;
     if file == "-" {
         return Ok(Exit::Ok);

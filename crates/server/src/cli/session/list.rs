@@ -5,6 +5,7 @@ use ash_engine::SystemClock;
 
 use super::word;
 use crate::api::{Activity, Session, SessionStatus, Sessions};
+use crate::cli::columns::fitted;
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Screen, note, one_line, print};
@@ -50,14 +51,14 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         note("there are no such sessions; make one with: ash session create <agent>");
         return Ok(Exit::Ok);
     }
-    print(&listed(&page, SystemClock.now()))?;
+    print(&listed(&page, SystemClock.now(), ctx.screen.room()))?;
     if page.next_cursor.is_some() {
         note("there are more: --all lists every one");
     }
     Ok(Exit::Ok)
 }
 
-fn listed(page: &Sessions, now: Timestamp) -> String {
+fn listed(page: &Sessions, now: Timestamp, room: Option<usize>) -> String {
     let ids: Vec<String> = page.sessions.iter().map(|session| session.id.to_string()).collect();
     let length = prefix::session_length(ids.iter().map(String::as_str));
     let row = |(session, id): (&Session, &String)| {
@@ -71,7 +72,8 @@ fn listed(page: &Sessions, now: Timestamp) -> String {
         ]
     };
     let rows: Vec<_> = page.sessions.iter().zip(&ids).map(row).collect();
-    format::table(&["ID", "AGENT", "STATE", "TURNS", "USED", "TITLE"], &rows)
+    let headings = ["ID", "AGENT", "STATE", "TURNS", "USED", "TITLE"];
+    fitted(&headings, &rows, room, (&["TITLE", "AGENT"], &["TURNS", "USED", "TITLE", "AGENT"]))
 }
 
 /// Where it stands, and what it does there.

@@ -20,7 +20,7 @@ pub(super) struct Args {
     /// Wait for what comes; the default
     #[arg(long, overrides_with = "no_follow")]
     follow: bool,
-    /// Only events of this name, such as tool_use; can be repeated
+    /// Only events of this name, such as tool_use, or lifecycle for all that happens to the session itself; can be repeated
     #[arg(long = "type", short = 't', value_name = "NAME")]
     kind: Vec<String>,
     /// Show what is there, and leave
@@ -54,8 +54,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         match next {
             Some(Incoming::Event(event)) => {
                 let shown = if ctx.screen.json { watch::line(&event) } else { line(ctx, &event) };
-                let is_wanted = args.kind.is_empty() || args.kind.contains(&event.name);
-                if is_wanted && show(&shown)? == Reader::Gone {
+                if is_wanted(&args.kind, &event.name) && show(&shown)? == Reader::Gone {
                     return Ok(Exit::Ok);
                 }
                 if last.is_some_and(|last| place(&event) >= last) {
@@ -72,6 +71,13 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
             None => return Ok(Exit::Ok),
         }
     }
+}
+
+/// Whether an event is one of those that were asked for. Lists call everything that happens to a session by one name; streams
+/// do not.
+fn is_wanted(kinds: &[String], name: &str) -> bool {
+    let is_it = |kind: &String| kind == name || kind == "lifecycle" && name.starts_with("session_");
+    kinds.is_empty() || kinds.iter().any(is_it)
 }
 
 /// How far the log is known after an event. A gap has no place of its own, and says where it ends.
@@ -110,4 +116,22 @@ fn summary(event: &ServerEvent) -> String {
         _ => None,
     };
     one_line(&text.unwrap_or_else(|| event.data.to_string()), MAX_CHARS)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn an_event_is_wanted_by_its_name_or_by_that_of_its_kind() {
+        let kinds =
+            |kinds: &[&str]| kinds.iter().map(|kind| (*kind).to_owned()).collect::<Vec<_>>();
+        assert!(is_wanted(&[], "tool_use"));
+        assert!(is_wanted(&kinds(&["done", "tool_use"]), "tool_use"));
+        assert!(!is_wanted(&kinds(&["done"]), "tool_use"));
+        for name in ["session_created", "session_paused", "session_resumed"] {
+            assert!(is_wanted(&kinds(&["lifecycle"]), name), "{name}");
+        }
+        assert!(!is_wanted(&kinds(&["lifecycle"]), "run_started"));
+    }
 }

@@ -68,6 +68,10 @@ pub(in crate::cli) struct Story {
     marks: Vec<(u64, usize, Part)>,
     /// Prompts that are shown, though others than those of this run are not.
     shows_prompts: bool,
+    /// A run goes on, as far as was told.
+    runs: bool,
+    /// Prompts that wait behind it, with their runs: shown when their turns begin.
+    waiting: Vec<(String, Value)>,
 }
 
 impl Story {
@@ -87,6 +91,8 @@ impl Story {
             began: None,
             marks: Vec::new(),
             shows_prompts,
+            runs: false,
+            waiting: Vec::new(),
         }
     }
 
@@ -118,13 +124,19 @@ impl Story {
         let seq = event.cursor.map_or(u64::MAX, |cursor| cursor.seq);
         let data = &event.data;
         match event.name.as_str() {
+            "prompt" if self.shows_prompts && self.runs => {
+                let run = event.text("runId").unwrap_or_default().to_owned();
+                self.waiting.push((run, data.get("content").cloned().unwrap_or_default()));
+            }
             "prompt" if self.shows_prompts => self.prompt(data.get("content"), now),
             "run_started" => {
+                self.runs = true;
+                self.show_waiting(event, now);
                 self.began = (!now.is_past).then_some(now.at);
                 self.marks.clear();
             }
             "text_delta" => {
-                self.has_pieces = true;
+                (self.runs, self.has_pieces) = (true, true);
                 self.say(seq, event.text("delta").unwrap_or_default(), now);
             }
             "thinking_delta" => {
@@ -133,13 +145,23 @@ impl Story {
             }
             "message" => self.whole_message(seq, data, now),
             "tool_use" => {
+                self.runs = true;
                 self.settle(now);
                 self.mark(seq);
                 self.tools.push((Call::new(data), (!now.is_past).then_some(now.at)));
             }
             "tool_result" => self.result(data, now),
             "run_retry" => self.take_back(data, now),
-            "done" => self.done(event, now),
+            "done" if self.waits(event) => {
+                // It never began; the one that goes on is not over.
+                self.show_waiting(event, now);
+                let reason = one_line(event.text("stopReason").unwrap_or("done"), 40);
+                self.remark(&format!("(it was not begun: {reason})"), now);
+            }
+            "done" => {
+                self.runs = false;
+                self.done(event, now);
+            }
             "error" => self.aside(Color::Red, &format!("error: {}", watch::said(event)), now),
             _ => self.beside(event, now),
         }
@@ -207,6 +229,19 @@ impl Story {
             "turn_complete" => self.settle(now),
             // What else there is, is for programs.
             _ => {}
+        }
+    }
+
+    fn waits(&self, event: &ServerEvent) -> bool {
+        self.waiting.iter().any(|(run, _)| Some(run.as_str()) == event.text("runId"))
+    }
+
+    /// Shows the prompt of a run that waited until now.
+    fn show_waiting(&mut self, event: &ServerEvent, now: Now) {
+        let is_its = |(run, _): &(String, Value)| Some(run.as_str()) == event.text("runId");
+        if let Some(at) = self.waiting.iter().position(is_its) {
+            let (_, content) = self.waiting.remove(at);
+            self.prompt(Some(&content), now);
         }
     }
 

@@ -86,6 +86,31 @@ fn turn() -> Vec<ServerEvent> {
 }
 
 #[test]
+fn a_prompt_that_waits_is_shown_when_its_turn_begins() {
+    let events = [
+        event(1, "prompt", json!({"runId": "a", "content": "First?"})),
+        event(2, "run_started", json!({"runId": "a", "turn": 1})),
+        event(3, "text_delta", json!({"runId": "a", "delta": "One answer, "})),
+        event(4, "prompt", json!({"runId": "b", "content": "Second?"})),
+        event(5, "prompt", json!({"runId": "c", "content": "Third?"})),
+        event(6, "done", json!({"runId": "c", "stopReason": "interrupted"})),
+        event(7, "text_delta", json!({"runId": "a", "delta": "in one piece."})),
+        event(8, "done", json!({"runId": "a", "stopReason": "end_turn"})),
+        event(9, "run_started", json!({"runId": "b", "turn": 2})),
+        event(10, "text_delta", json!({"runId": "b", "delta": "Another."})),
+        event(11, "done", json!({"runId": "b", "stopReason": "end_turn"})),
+        event(12, "prompt", json!({"runId": "d", "content": "Fourth?"})),
+    ];
+    let shown = played(&events, 60, 30, Detail::Folded);
+    let lines: Vec<&str> = shown.iter().map(|line| line.trim_end()).collect();
+    let at = |text: &str| lines.iter().position(|line| line.contains(text)).unwrap();
+    assert!(at("> First?") < at("One answer, in one piece."), "{lines:#?}");
+    assert!(at("One answer, in one piece.") < at("> Second?"), "{lines:#?}");
+    assert!(at("> Second?") < at("Another.") && at("Another.") < at("> Fourth?"), "{lines:#?}");
+    assert!(at("> Third?") + 1 == at("(it was not begun: interrupted)"), "{lines:#?}");
+}
+
+#[test]
 fn a_turn_on_a_terminal_of_the_usual_width() {
     let expected = "\
 > Why does it fail?

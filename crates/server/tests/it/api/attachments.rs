@@ -139,10 +139,19 @@ async fn an_attachment_is_added_once_and_is_nobody_elses() {
     let client = &served.client;
     let session = served.session().await;
     let path = format!("/api/sessions/{session}/attachments");
-    let body = json!({ "filename": "a", "content": "eA==", "messageId": "1-4" });
+    client.say(&session, "/say hi").await.all().await;
+    let messages = client.get(&format!("/api/sessions/{session}/messages")).await.ok();
+    let message = &messages["messages"][0];
+    let body = json!({ "filename": "a", "content": "eA==", "messageId": message["cursor"] });
     let key = ["idempotency-key: attached"];
     let first = client.ask("POST", &path, &key, Some(&body)).await.ok();
-    assert_eq!(first["attachment"]["messageId"], "1-4");
+    assert_eq!(first["attachment"]["messageId"], message["cursor"]);
+    for unknown in ["1-999", "00000000-0000-4000-8000-000000000000"] {
+        let wrong = json!({ "filename": "a", "content": "eA==", "messageId": unknown });
+        let answer = client.post(&path, &wrong).await;
+        assert_eq!(answer.refused(400), "invalid_request");
+        assert_eq!(answer.json()["error"], "messageId names no message of this session");
+    }
     assert_eq!(client.ask("POST", &path, &key, Some(&body)).await.ok(), first);
     let other = json!({ "filename": "b", "content": "eA==" });
     let refused = client.ask("POST", &path, &key, Some(&other)).await;
@@ -203,4 +212,41 @@ async fn a_killed_server_leaves_an_attachment_whole_or_nothing() {
     let kept = spawned.dir.path().join("data/attachments").join(&session);
     assert_eq!(fs::read_dir(kept).unwrap().count(), 8, "nothing else is left");
     spawned.end().await;
+}
+
+#[tokio::test]
+async fn a_copy_goes_with_its_attachment_unless_it_was_changed() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let session = served.session().await;
+    let path = format!("/api/sessions/{session}/attachments");
+    client.say(&session, "/say hi").await.all().await;
+    let messages = client.get(&format!("/api/sessions/{session}/messages")).await.ok();
+    let workspace = served.dir.join("data/sandboxes").join(&session).join("workspace");
+    for (name, change, stays) in [
+        ("same", None, false),
+        ("other", Some("other bytes"), true),
+        ("longer", Some("hello world, and more"), true),
+        ("gone", None, false),
+    ] {
+        let message = &messages["messages"][0]["id"];
+        let body =
+            json!({ "filename": name, "content": encoded("hello world"), "messageId": message });
+        let made = client.post(&path, &body).await.ok();
+        let copy = workspace.join("attachments").join(name);
+        if let Some(change) = change {
+            let content = encoded(change);
+            let files =
+                json!({ "files": [{ "path": format!("attachments/{name}"), "content": content }] });
+            client.post(&format!("/api/sessions/{session}/files"), &files).await.ok();
+        }
+        if name == "gone" {
+            fs::remove_file(&copy).unwrap();
+        }
+        let id = made["attachment"]["id"].as_str().unwrap();
+        client.delete(&format!("/api/attachments/{id}")).await.ok();
+        assert_eq!(copy.exists(), stays, "{name}");
+    }
+    assert_eq!(client.get(&path).await.ok()["attachments"], json!([]));
+    served.end().await;
 }

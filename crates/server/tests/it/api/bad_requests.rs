@@ -233,6 +233,7 @@ async fn a_value_that_is_out_of_bounds_is_refused() {
             &sessions,
             json!({ "agent": "coder", "mcpServers": { "s": { "command": "a", "url": "b" } } }),
         ),
+        (&sessions, json!({ "agent": "coder", "systemPrompt": "" })),
         (&sessions, json!({ "agent": "coder", "ttlMs": 0 })),
         (&sessions, json!({ "agent": "coder", "idleTimeoutMs": 99_999_999_999_999_u64 })),
         (&sessions, json!({ "agent": "coder", "budgetUsd": -1 })),

@@ -186,3 +186,44 @@ async fn a_busy_session_refuses_who_does_not_want_to_wait() {
     assert_eq!(runs["runs"].as_array().unwrap().len(), 1);
     served.end().await;
 }
+
+#[tokio::test]
+async fn what_is_wrong_with_a_body_is_named() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let session = served.session().await;
+    let messages = format!("/api/sessions/{session}/messages");
+    let content = |block: Value| json!({ "content": [text("x"), block] });
+    let image = |source: Value| content(json!({ "type": "image", "source": source }));
+    let kinds = "is not known; known are base64, url, file";
+    for (path, body, words) in [
+        (
+            &*messages,
+            content(json!({ "type": "video" })),
+            "content[1].type \"video\" is not known; known are text, image, document".to_owned(),
+        ),
+        (&messages, content(text("")), "content[1].text is empty".to_owned()),
+        (&messages, content(json!({ "type": "image" })), "content[1].source is missing".to_owned()),
+        (
+            &messages,
+            image(json!({ "type": "blob" })),
+            format!("content[1].source.type \"blob\" {kinds}"),
+        ),
+        (
+            &messages,
+            json!({ "content": "x", "maxTurns": "x" }),
+            "maxTurns is the text \"x\"; it must be a whole number from 0 to 4294967295".to_owned(),
+        ),
+        ("/api/queue", json!({ "agentName": "coder" }), "prompt is missing".to_owned()),
+        (
+            "/api/agents/coder/versions",
+            json!({ "name": "a", "cloneFrom": true }),
+            "cloneFrom is true; it must be the number of a version, or its id".to_owned(),
+        ),
+    ] {
+        let answer = client.post(path, &body).await;
+        assert_eq!(answer.refused(400), "invalid_request");
+        assert_eq!(answer.json()["error"], words, "{body}");
+    }
+    served.end().await;
+}

@@ -40,6 +40,7 @@ mod takeover;
 mod tenants;
 mod terminals;
 mod told;
+mod unread;
 mod wire;
 
 use serde_json::Value;

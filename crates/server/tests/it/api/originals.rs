@@ -314,14 +314,27 @@ async fn credentials_of_every_type_are_kept_and_those_that_would_have_to_enter_a
         assert_eq!(made.status, 201, "{made:?}");
         let made = made.json()["credential"].clone();
         assert_eq!((&made["type"], &made["active"]), (&json!(kind), &json!(true)));
+        let told = made["unusable"].as_str().unwrap();
+        assert!(told.contains(why), "{told}");
+        let listed = client.get("/api/credentials").await.ok();
+        assert_eq!(listed["credentials"][0]["unusable"], told);
         assert!(!made.to_string().contains("hush"));
         let create = json!({ "agent": "coder", "credentialId": made["id"] });
         let answer = client.post("/api/sessions", &create).await;
         assert_eq!(answer.refused(400), "invalid_credential", "{kind}");
-        assert!(answer.json()["error"].as_str().unwrap().contains(why), "{answer:?}");
+        assert_eq!(answer.json()["error"], format!("The credential cannot be used. {told}"));
         let path = format!("/api/credentials/{}", made["id"].as_str().unwrap());
         assert_eq!(client.delete(&path).await.ok(), json!({ "ok": true }));
     }
+    for key in ["notjson", "[]", r#"{"accessKeyId": "a", "region": "r"}"#] {
+        let wrong = json!({ "type": "bedrock", "key": key });
+        let answer = client.post("/api/credentials", &wrong).await;
+        assert_eq!(answer.refused(400), "invalid_request", "{key}");
+        assert!(answer.json()["error"].as_str().unwrap().contains("secretAccessKey"), "{answer:?}");
+    }
+    let usable = json!({ "type": "anthropic", "key": "sk" });
+    let usable = client.post("/api/credentials", &usable).await.ok();
+    assert_eq!(usable["credential"].get("unusable"), None);
     served.end().await;
 }
 

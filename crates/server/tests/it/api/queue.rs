@@ -127,12 +127,43 @@ async fn what_cannot_be_cured_fails_at_once() {
     assert_eq!(client.post("/api/queue", &unknown).await.refused(404), "not_found");
     let foreign = json!({ "agentName": "other", "prompt": "x", "sessionId": session });
     assert_eq!(client.post("/api/queue", &foreign).await.refused(400), "invalid_request");
+    // One that waits for a session that ends has nothing to wait for; the next one is not even taken.
+    client.post(&format!("/api/sessions/{session}/stop"), &json!({})).await.ok();
+    let body = json!({ "agentName": "coder", "prompt": "x", "sessionId": session });
+    let waits = add(client, body.clone()).await;
     client.delete(&format!("/api/sessions/{session}")).await.ok();
-    let ended =
-        over(client, &add(client, json!({ "prompt": "x", "sessionId": session })).await).await;
+    let ended = over(client, &waits).await;
     assert_eq!((&ended["status"], &ended["retryCount"]), (&json!("failed"), &json!(0)));
     assert_eq!(ended["errorCode"], "session_ended", "{ended:#}");
     assert!(ended["error"].is_string());
+    assert_eq!(client.post("/api/queue", &body).await.refused(410), "session_ended");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn an_item_waits_for_a_session_that_a_person_put_to_rest() {
+    let variables = vec![("ASH_QUEUE_CONCURRENCY", "1".to_owned())];
+    let served = Served::with(With { variables, ..With::default() }).await;
+    let client = &served.client;
+    for rest in ["pause", "stop"] {
+        let session = served.session().await;
+        client.post(&format!("/api/sessions/{session}/{rest}"), &json!({})).await.ok();
+        let item = json!({ "prompt": "x\n/say awake", "sessionId": session, "maxRetries": 0 });
+        let item = add(client, item).await;
+        let withdrawn = add(client, json!({ "prompt": "x", "sessionId": session })).await;
+        // It takes nobody's place, and nothing is counted against it.
+        let other = over(client, &add(client, json!({ "prompt": "x\n/say other" })).await).await;
+        assert_eq!(other["result"], "other");
+        let waits = until(client, &item, |_| true).await;
+        assert_eq!((&waits["status"], &waits["retryCount"]), (&json!("pending"), &json!(0)));
+        assert_eq!((&waits["error"], &waits["startedAt"]), (&Value::Null, &Value::Null));
+        let path = format!("/api/queue/{}", withdrawn["id"].as_str().unwrap());
+        assert_eq!(client.delete(&path).await.ok()["item"]["status"], "cancelled");
+        client.post(&format!("/api/sessions/{session}/resume"), &json!({})).await.ok();
+        let done = over(client, &item).await;
+        assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &json!("awake")));
+        assert_eq!(done["retryCount"], 0);
+    }
     served.end().await;
 }
 

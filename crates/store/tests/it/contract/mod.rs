@@ -198,6 +198,7 @@ contract! {
         only_the_latest_taker_writes,
         a_failed_attempt_is_made_again_in_the_same_session,
         of_one_session_one_item_is_taken_at_a_time,
+        what_waits_for_a_session_at_rest_is_left_alone,
         only_what_waits_is_withdrawn,
         an_item_that_another_clock_put_back_is_not_waited_for,
         items_that_are_over_are_forgotten_in_time,

@@ -1,10 +1,12 @@
 //! The queue: what is taken when, by whom, and what comes of it.
 
 use ash_core::id::{QueueItemId, SessionId};
+use ash_core::resume::IfLost;
+use ash_core::session::{IfRunning, Request};
 use ash_core::time::Timestamp;
 use ash_store::{
-    MAX_QUEUE_WAIT, NewQueueItem, QUEUE_ROUTE, QueueError, QueueItem, QueueOutcome, QueueStatus,
-    QueueTask, Receipt, Store, Withdrawal,
+    Commit, MAX_QUEUE_WAIT, NewQueueItem, QUEUE_ROUTE, QueueError, QueueItem, QueueOutcome,
+    QueueStatus, QueueTask, Receipt, Store, Withdrawal,
 };
 
 use crate::support::{
@@ -208,6 +210,34 @@ pub(super) async fn of_one_session_one_item_is_taken_at_a_time(store: &dyn Store
     // Its session is free: the oldest that can be taken is next.
     assert_eq!(which(&take(store, 21, 30).await), Some(queue_id(2)));
     assert_eq!(which(&take(store, 21, 30).await), Some(queue_id(3)));
+}
+
+pub(super) async fn what_waits_for_a_session_at_rest_is_left_alone(store: &dyn Store) {
+    deploy(store, 1).await;
+    let mut conversation = Conversation::active(store, 5).await;
+    let begun = conversation.id();
+    add_to(store, 1, begun).await;
+    let first = take(store, 10, 20).await.unwrap();
+    add_to(store, 2, begun).await;
+    let commit = async |commit: Commit| store.commit(&commit).await.unwrap();
+    commit(conversation.request(Request::Pause { if_running: IfRunning::Freeze })).await;
+    // Whoever has it finds out, and puts it back: nothing was tried.
+    let put_back = QueueOutcome::PutBack(at(12));
+    assert_eq!(refusal(store.settle_queue_item(queue_id(1), 9, &put_back, at(11)).await), MISSING);
+    store.settle_queue_item(queue_id(1), first.lease, &put_back, at(11)).await.unwrap();
+    let item = look(store, 1).await;
+    assert_eq!((item.status, item.retry_count), (QueueStatus::Pending, 0));
+    assert_eq!((item.error, item.completed_at), (None, None));
+    assert_eq!(which(&take(store, 30, 40).await), None);
+    commit(conversation.request(Request::Resume(IfLost::default()))).await;
+    assert_eq!(which(&take(store, 11, 40).await), Some(queue_id(2)), "the first was put off");
+    // One that is worked on stays with whoever takes it over, at rest or not.
+    commit(conversation.request(Request::Stop)).await;
+    assert_eq!(which(&take(store, 40, 50).await), Some(queue_id(2)));
+    store.settle_queue_item(queue_id(2), 2, &done(), at(41)).await.unwrap();
+    assert_eq!(which(&take(store, 50, 60).await), None, "a stopped one rests too");
+    commit(conversation.request(Request::End)).await;
+    assert_eq!(which(&take(store, 50, 60).await), Some(queue_id(1)), "it has to be told");
 }
 
 pub(super) async fn only_what_waits_is_withdrawn(store: &dyn Store) {
