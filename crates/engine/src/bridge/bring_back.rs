@@ -32,6 +32,13 @@ impl Inner {
             return Ok(Ready::InPlace);
         }
         let kept = past.snapshots().await?;
+        // What is here alone need not be fetched, and whether it is whole a start finds out by using it: to look before
+        // that would be to read all of it twice.
+        let is_here_alone =
+            self.archive.remote().is_none() && kept.iter().all(|kept| !kept.places.cloud);
+        if if_lost == IfLost::BeginAnew && is_here_alone && !kept.is_empty() {
+            return Ok(Ready::Stored);
+        }
         let (archive, tenant) = (Arc::clone(&self.archive), tenant.clone());
         let ids: BTreeSet<_> = kept.iter().map(|kept| kept.snapshot.captured.id).collect();
         let find = move || archive.find(&tenant, &kept, if_lost);

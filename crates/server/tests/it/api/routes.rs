@@ -81,7 +81,9 @@ impl Transcript {
                             *field = json!("<text>");
                         }
                         // There is one, or not yet.
-                        "snapshot" | "snapshots" | "snapshotPending" => *field = "<snapshot>".into(),
+                        "snapshot" | "snapshots" | "snapshotPending" => {
+                            *field = "<snapshot>".into()
+                        }
                         "isolation" if field.is_string() => *field = "<isolation>".into(),
                         "disk" if field.is_string() => *field = "<disk>".into(),
                         _ => self.hide(field),
