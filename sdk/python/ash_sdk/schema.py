@@ -430,6 +430,7 @@ class Credential(Model):
     last_used_at: datetime | None
     header: str | None = None
     host: str | None = None
+    unusable: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -900,6 +901,7 @@ class Session(Model):
     open_permissions: int
     expires_at: datetime | None
     snapshot: SessionSnapshot | None
+    snapshot_pending: bool
     snapshot_error: SnapshotFailure | None
     cloud_seq: int | None
     cloud_error: CloudFailure | None

@@ -70,8 +70,17 @@ pub(in crate::cli) struct Story {
     shows_prompts: bool,
     /// A run goes on, as far as was told.
     runs: bool,
-    /// Prompts that wait behind it, with their runs: shown when their turns begin.
-    waiting: Vec<(String, Value)>,
+    /// Prompts that wait behind it: shown when their turns begin, or when it is over if they never do.
+    waiting: Vec<Waiting>,
+}
+
+/// A prompt that waits behind a run.
+#[derive(Debug)]
+struct Waiting {
+    run: String,
+    content: Value,
+    /// Why it is not waited for any more.
+    withdrawn: Option<String>,
 }
 
 impl Story {
@@ -126,7 +135,8 @@ impl Story {
         match event.name.as_str() {
             "prompt" if self.shows_prompts && self.runs => {
                 let run = event.text("runId").unwrap_or_default().to_owned();
-                self.waiting.push((run, data.get("content").cloned().unwrap_or_default()));
+                let content = data.get("content").cloned().unwrap_or_default();
+                self.waiting.push(Waiting { run, content, withdrawn: None });
             }
             "prompt" if self.shows_prompts => self.prompt(data.get("content"), now),
             "run_started" => {
@@ -152,15 +162,17 @@ impl Story {
             }
             "tool_result" => self.result(data, now),
             "run_retry" => self.take_back(data, now),
-            "done" if self.waits(event) => {
-                // It never began; the one that goes on is not over.
-                self.show_waiting(event, now);
-                let reason = one_line(event.text("stopReason").unwrap_or("done"), 40);
-                self.remark(&format!("(it was not begun: {reason})"), now);
-            }
             "done" => {
-                self.runs = false;
-                self.done(event, now);
+                let run = event.text("runId").unwrap_or_default();
+                if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.run == run) {
+                    // It never began; the one that goes on is not over.
+                    let reason = event.text("stopReason").unwrap_or("done");
+                    waiting.withdrawn = Some(one_line(reason, 40));
+                } else {
+                    self.runs = false;
+                    self.done(event, now);
+                    self.show_withdrawn(now);
+                }
             }
             "error" => self.aside(Color::Red, &format!("error: {}", watch::said(event)), now),
             _ => self.beside(event, now),
@@ -232,16 +244,26 @@ impl Story {
         }
     }
 
-    fn waits(&self, event: &ServerEvent) -> bool {
-        self.waiting.iter().any(|(run, _)| Some(run.as_str()) == event.text("runId"))
-    }
-
     /// Shows the prompt of a run that waited until now.
     fn show_waiting(&mut self, event: &ServerEvent, now: Now) {
-        let is_its = |(run, _): &(String, Value)| Some(run.as_str()) == event.text("runId");
-        if let Some(at) = self.waiting.iter().position(is_its) {
-            let (_, content) = self.waiting.remove(at);
-            self.prompt(Some(&content), now);
+        let run = event.text("runId").unwrap_or_default();
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.run == run) {
+            let waiting = self.waiting.remove(at);
+            self.prompt(Some(&waiting.content), now);
+        }
+    }
+
+    /// Shows the prompts that do not wait any more, and never began.
+    fn show_withdrawn(&mut self, now: Now) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for Waiting { run, content, withdrawn } in waiting {
+            match withdrawn {
+                Some(reason) => {
+                    self.prompt(Some(&content), now);
+                    self.remark(&format!("(it was not begun: {reason})"), now);
+                }
+                None => self.waiting.push(Waiting { run, content, withdrawn }),
+            }
         }
     }
 

@@ -107,7 +107,7 @@ fn a_prompt_that_waits_is_shown_when_its_turn_begins() {
     assert!(at("> First?") < at("One answer, in one piece."), "{lines:#?}");
     assert!(at("One answer, in one piece.") < at("> Second?"), "{lines:#?}");
     assert!(at("> Second?") < at("Another.") && at("Another.") < at("> Fourth?"), "{lines:#?}");
-    assert!(at("> Third?") + 1 == at("(it was not begun: interrupted)"), "{lines:#?}");
+    assert!(at("> Third?") < at("(it was not begun: interrupted)"), "{lines:#?}");
 }
 
 #[test]
