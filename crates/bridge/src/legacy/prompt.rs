@@ -110,7 +110,15 @@ impl Prompt {
 
 #[cfg(test)]
 mod test {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use ash_protocol::Limits;
+
     use super::*;
+    use crate::builtin::model::Patience;
+    use crate::exec::Env;
+    use crate::questions::Questions;
 
     fn read(json: &str) -> Result<Prompt, String> {
         Prompt::read(&RawValue::from_string(json.to_owned()).unwrap())
@@ -122,6 +130,39 @@ mod test {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert!(read(r#"[{"type":"image"}]"#).is_ok());
+    }
+
+    #[test]
+    fn what_a_message_says_goes_before_what_its_session_says() {
+        let settings = Settings {
+            workspace: "/workspace".into(),
+            home: "/home/agent".into(),
+            env: Env::new(Path::new("/"), None, None, None, &BTreeMap::new()).0,
+            refused_variables: Vec::new(),
+            model: "usual".to_owned(),
+            limits: Limits { max_rounds: Some(9), ..Limits::default() },
+            system_prompt: None,
+            mcp_servers: None,
+            allowed_tools: vec!["Read".to_owned()],
+            disallowed_tools: vec!["Write".to_owned()],
+            permission_mode: None,
+            questions: Questions::default(),
+            endpoint: ([127, 0, 0, 1], 1).into(),
+            patience: Patience::default(),
+        };
+        let query = |prompt: &str| read(prompt).unwrap().query("s", &settings, None);
+        assert_eq!(
+            query(r#"{"content":"hi","model":null,"permissionMode":"plan"}"#),
+            json!({
+                "cmd": "query", "prompt": "hi", "sessionId": "s", "model": "usual",
+                "maxTurns": 9, "allowedTools": ["Read"], "disallowedTools": ["Write"],
+            })
+        );
+        let own = query(
+            r#"{"content":"hi","model":"own","maxTurns":2,"allowedTools":["Bash"],"disallowedTools":[]}"#,
+        );
+        assert_eq!((&own["model"], &own["maxTurns"]), (&json!("own"), &json!(2)));
+        assert_eq!((&own["allowedTools"], &own["disallowedTools"]), (&json!(["Bash"]), &json!([])));
     }
 
     #[test]

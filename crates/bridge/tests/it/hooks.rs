@@ -119,7 +119,9 @@ fn a_script_that_takes_too_long_is_ended_with_all_it_began() {
 fn a_program_that_is_started_early_is_started_after_the_scripts() {
     let bridge = Bridge::start();
     let dir = bridge.dir.path();
-    script(&bridge, Hook::Install, "while [ ! -e go ]; do sleep 0.02; done; echo x > made");
+    // It gives a program that does not wait all the time to be seen.
+    let patient = "i=0; while [ ! -e seen ] && [ $i -lt 30 ]; do i=$((i+1)); sleep 0.02; done";
+    script(&bridge, Hook::Install, &format!("{patient}; echo x > made"));
     let mut server = bridge.greeted(1, 0);
     let command = ["/bin/sh", "-c", "ls > seen.new; mv seen.new seen; sleep 1000"];
     let legacy = LegacyProgram {
@@ -136,7 +138,6 @@ fn a_program_that_is_started_early_is_started_after_the_scripts() {
     fs::create_dir_all(dir.join("home")).unwrap();
     server.ask(&Ask::Configure(Box::new(config)));
     server.send(&asked(&[Hook::Install], 30_000).frame().unwrap().asking(99));
-    fs::write(dir.join("go"), "").unwrap();
     until("the program runs", || dir.join("seen").exists());
     let seen = fs::read_to_string(dir.join("seen")).unwrap();
     assert!(seen.lines().any(|name| name == "made"), "{seen}");

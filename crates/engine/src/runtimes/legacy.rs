@@ -374,7 +374,21 @@ mod test {
             let refused = legacy(&root, entry, View::Sandboxes).find().unwrap_err().to_string();
             assert!(refused.contains(why) && refused.contains("ASH_BRIDGE_ENTRY"), "{refused}");
         }
+        // Nobody shows the whole machine because a link leads there.
+        file(&root.join("wide/bridge.js"), 0o644);
+        fs::create_dir_all(root.join("wide/node_modules")).unwrap();
+        symlink("/etc", root.join("wide/node_modules/far")).unwrap();
+        let refused = legacy(&root, "wide/bridge.js", View::Sandboxes).find().unwrap_err();
+        assert!(refused.to_string().contains("all of / would be shown"), "{refused}");
         file(&root.join("a/bridge.js"), 0o644);
+        // What cannot be run is no Node.
+        file(&root.join("broken/node"), 0o644);
+        let mut second = legacy(&root, "a/bridge.js", View::Sandboxes);
+        let broken = root.join("broken").display().to_string();
+        second.options.path = Some(format!("{broken}:{}", second.options.path.unwrap()));
+        assert_eq!(second.find().unwrap().node, root.join("versions/v20/bin/node"));
+        second.options.path = Some(broken);
+        assert_eq!(second.find(), Err(NoLegacy::NoNode));
         let mut without = legacy(&root, "a/bridge.js", View::Sandboxes);
         without.options.path = None;
         assert_eq!(without.find(), Err(NoLegacy::NoNode));
