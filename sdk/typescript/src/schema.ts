@@ -248,7 +248,7 @@ export interface paths {
         post?: never;
         /**
          * Delete an attachment
-         * @description The copy in the workspace stays: it is the agent's.
+         * @description The copy in the workspace goes with it, unless it was changed: then it is the agent's.
          */
         delete: operations["deleteAttachment"];
         options?: never;
@@ -307,7 +307,10 @@ export interface paths {
         /** List credentials */
         get: operations["listCredentials"];
         put?: never;
-        /** Keep a credential */
+        /**
+         * Keep a credential
+         * @description One that no session can use is kept too, as clients of the original expect it; it says why in `unusable`.
+         */
         post: operations["createCredential"];
         delete?: never;
         options?: never;
@@ -1635,8 +1638,10 @@ export interface components {
             header?: string | null;
             /** @description The host that it is for. */
             host?: string | null;
-            /** @description Whether it can be used. */
+            /** @description Always true: one that is removed is gone. */
             active: boolean;
+            /** @description Why no session can use it, if none can: creating one with it is refused. */
+            unusable?: string | null;
             /**
              * Format: date-time
              * @description When it was added.
@@ -2111,7 +2116,7 @@ export interface components {
         NewCredential: {
             /** @description Which service it is for. */
             type: components["schemas"]["CredentialType"];
-            /** @description The secret. */
+            /** @description The secret. Of a `bedrock` one: JSON with `accessKeyId`, `secretAccessKey`, `region`, and `sessionToken` if there is one. */
             key: string;
             /** @description What its owner calls it. */
             label?: string | null;
@@ -2759,6 +2764,8 @@ export interface components {
              */
             expiresAt: string | null;
             snapshot: components["schemas"]["SessionSnapshot"] | null;
+            /** @description Whether its files may have changed since: they are being captured, or will be in a moment. */
+            snapshotPending: boolean;
             snapshotError: components["schemas"]["SnapshotFailure"] | null;
             /**
              * Format: int64
