@@ -82,7 +82,7 @@ impl Transcript {
                         }
                         // There is one, or not yet.
                         "snapshot" | "snapshots" | "snapshotPending" => {
-                            *field = "<snapshot>".into()
+                            *field = "<snapshot>".into();
                         }
                         "isolation" if field.is_string() => *field = "<isolation>".into(),
                         "disk" if field.is_string() => *field = "<disk>".into(),
