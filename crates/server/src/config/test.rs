@@ -53,6 +53,7 @@ fn every_setting_has_the_default_of_the_contract() {
         ("ASH_DEFAULT_RUNTIME", ""),
         ("ASH_DRAIN_MS", "4000"),
         ("ASH_EVICT_AFTER_MS", "1800000"),
+        ("ASH_HOOK_TIMEOUT_MS", "120000"),
         ("ASH_HOST", "127.0.0.1"),
         ("ASH_IDLE_TIMEOUT_MS", "1800000"),
         ("ASH_INTERNAL_SECRET", ""),

@@ -222,7 +222,7 @@ fn heartbeat() -> Bytes {
 /// What is sent instead while nothing can be recorded, and so nothing told.
 fn stuck() -> Bytes {
     let why = "what happens cannot be recorded at the moment: is the disk of the server full?";
-    format!(": {why:width$}\n\n", width = HEARTBEAT_PADDING).into()
+    format!(": {why:HEARTBEAT_PADDING$}\n\n").into()
 }
 
 /// From how many bytes on a frame is shared among those who are told it.

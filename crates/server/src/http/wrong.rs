@@ -154,7 +154,7 @@ mod test {
             (r#""detach": 1"#, "detach is the number 1; it must be true or false"),
             (
                 r#""effort": "huge""#,
-                "effort \"huge\" is not known; known are low, medium, high, max",
+                "effort \"huge\" is not known; known are low, medium, high, xhigh, max",
             ),
             (r#""ifBusy": "maybe""#, "ifBusy \"maybe\" is not known; known are queue, reject"),
             (
