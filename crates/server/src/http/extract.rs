@@ -272,14 +272,10 @@ where
         let path = axum::extract::Path::<String>::from_request_parts(parts, state).await;
         let axum::extract::Path(text) =
             path.map_err(|_| ApiError::invalid("The path is not valid UTF-8"))?;
-        named(&text).map(Self)
+        text.parse()
+            .map(Self)
+            .map_err(|error: T::Err| ApiError::invalid(format!("The path is invalid: {error}")))
     }
-}
-
-/// What a part of the path names. What cannot be a name or an id is nobody's: clients of the original expect it not to be
-/// found, and not to be told that it is wrong.
-pub(crate) fn named<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, ApiError> {
-    text.parse().map_err(|error: T::Err| ApiError::not_found(format!("Not found: {error}")))
 }
 
 /// Two ids in the path.
@@ -297,7 +293,13 @@ where
         let path = axum::extract::Path::<(String, String)>::from_request_parts(parts, state).await;
         let axum::extract::Path((first, second)) =
             path.map_err(|_| ApiError::invalid("The path is not valid UTF-8"))?;
-        Ok(Self(named(&first)?, named(&second)?))
+        let first = first
+            .parse()
+            .map_err(|error: A::Err| ApiError::invalid(format!("The path is invalid: {error}")));
+        let second = second
+            .parse()
+            .map_err(|error: B::Err| ApiError::invalid(format!("The path is invalid: {error}")));
+        Ok(Self(first?, second?))
     }
 }
 

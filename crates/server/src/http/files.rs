@@ -24,7 +24,7 @@ use super::app::App;
 use super::auth::Caller;
 use super::code::Code;
 use super::error::ApiError;
-use super::extract::{PathId, Query, Upload, named};
+use super::extract::{PathId, Query, Upload};
 use super::media::media_type;
 use super::openapi::{Always, Conflict, Invalid, Missing, Over, TooLarge};
 use crate::api::{
@@ -315,7 +315,10 @@ impl<S: Send + Sync> FromRequestParts<S> for FileAt {
         // /api/sessions/<id>/files/<path>
         let mut parts = parts.uri.path().splitn(6, '/').skip(3);
         let (id, path) = (parts.next().unwrap_or_default(), parts.nth(1).unwrap_or_default());
-        let session = named(&String::from_utf8_lossy(&decoded(id)))?;
+        let id = String::from_utf8(decoded(id)).map_err(|error| error.to_string());
+        let session = id.and_then(|id| id.parse::<SessionId>().map_err(|error| error.to_string()));
+        let session =
+            session.map_err(|error| ApiError::invalid(format!("The path is invalid: {error}")))?;
         Ok(Self { session, path: FilePath::file(&decoded(path))? })
     }
 }
