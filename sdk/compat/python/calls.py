@@ -179,7 +179,7 @@ ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "sessions.get_api_sessions": lambda: {"agent": "compat"},
     "sessions.get_api_sessions_id": lambda: {"id": session()},
     "sessions.get_api_sessions_id_attachments": lambda: {"id": session()},
-    "sessions.get_api_sessions_id_events": lambda: {"id": said(), "type_": "text"},
+    "sessions.get_api_sessions_id_events": lambda: {"id": said()},
     "sessions.get_api_sessions_id_files": lambda: {"id": session(), "include_hidden": "true"},
     "sessions.get_api_sessions_id_logs": lambda: {"id": said()},
     "sessions.get_api_sessions_id_messages": lambda: {"id": said()},

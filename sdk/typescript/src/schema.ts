@@ -1706,7 +1706,7 @@ export interface components {
          * @description How hard the model tries.
          * @enum {string}
          */
-        Effort: "low" | "medium" | "high" | "max";
+        Effort: "low" | "medium" | "high" | "xhigh" | "max";
         /** @description What a session's sandbox asked of others. */
         Egress: {
             /** @description The latest requests, newest first. */
@@ -4322,7 +4322,10 @@ export interface operations {
                 limit?: number;
                 /** @description Only those after this entry. */
                 after?: number;
-                /** @description Only those of this type. A type that there is not has no events. */
+                /**
+                 * @description Only those of this type; `all`: of every type; nothing: of those that the original has, `text`, `tool_start`,
+                 *     `tool_result`, `reasoning`, `error`, `turn_complete` and `lifecycle`. A type that there is not has no events.
+                 */
                 type?: string;
             };
             header?: never;

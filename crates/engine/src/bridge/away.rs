@@ -109,7 +109,11 @@ impl Inner {
     pub(super) async fn purge(self: &Arc<Self>, session: SessionId) -> Result<(), HostError> {
         let attempted = "remove a session";
         let host = Arc::clone(self);
-        let done = tokio::task::spawn_blocking(move || host.purge_now(session)).await;
+        let done = tokio::task::spawn_blocking(move || {
+            host.notes.forget(session);
+            host.purge_now(session)
+        });
+        let done = done.await;
         done.map_err(|error| failed(attempted, error))?.map_err(|error| failed(attempted, error))
     }
 

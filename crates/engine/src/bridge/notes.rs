@@ -29,12 +29,15 @@ pub(super) struct Notes {
     root: PathBuf,
     /// At most one for each session.
     waiting: Mutex<BTreeMap<SessionId, String>>,
+    /// Held while something is written.
+    writing: Mutex<()>,
     more: Notify,
 }
 
 impl Notes {
     pub(super) fn new(data: &Path) -> Self {
-        Self { root: data.join("sessions"), waiting: Mutex::default(), more: Notify::new() }
+        let (waiting, writing) = Default::default();
+        Self { root: data.join("sessions"), waiting, writing, more: Notify::new() }
     }
 
     /// Has a session written down, in place of what was to be written down of it before.
@@ -59,7 +62,14 @@ impl Notes {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has nothing more written down of a session, which is about to be removed. Blocks while something is written.
+    pub(super) fn forget(&self, session: SessionId) {
+        let _nothing_is_written = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting().remove(&session);
+    }
+
     fn write_all(&self) {
+        let _one_by_one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for (session, text) in std::mem::take(&mut *self.waiting()) {
             if let Err(error) = self.write(session, &text) {
                 let error = &error as &dyn std::error::Error;

@@ -358,6 +358,8 @@ impl<'a> Talk<'a> {
             return Some(Watched::Left);
         }
         self.status.set_cutting(true);
+        // The run may be over before the second one is pressed, which leaves all the same.
+        self.was_warned = true;
         // Beside: whoever presses Ctrl-C again does not wait for the server.
         let (client, session) = (self.ctx.client.clone(), self.session);
         self.asked.spawn(async move { Asked::Cut(client.interrupt(session).await.map(drop)) });

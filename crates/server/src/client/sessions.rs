@@ -228,7 +228,7 @@ impl Client {
         after: u64,
         limit: u32,
     ) -> Result<Vec<Event>, ClientError> {
-        let path = at(id, &format!("/events?after={after}&limit={limit}"));
+        let path = at(id, &format!("/events?after={after}&limit={limit}&type=all"));
         let answer: Events = self.ask(Ask::get(path)).await?;
         Ok(answer.events)
     }

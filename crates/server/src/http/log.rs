@@ -21,6 +21,13 @@ use crate::api;
 /// How many entries are looked at in one read.
 const READ: u32 = 500;
 
+/// The types of the original. A client of it takes no others for a list of events.
+const OF_THE_ORIGINAL: [&str; 7] =
+    ["text", "tool_start", "tool_result", "reasoning", "error", "turn_complete", "lifecycle"];
+
+/// What is asked for to have events of every type.
+const ALL: &str = "all";
+
 /// How many lines of what a sandbox says are shown.
 const MAX_LOG_LINES: usize = 10_000;
 
@@ -34,7 +41,8 @@ pub(super) struct EventsQuery {
     /// Only those after this entry.
     #[param(minimum = 0, maximum = 9_223_372_036_854_775_807_u64)]
     after: Option<u64>,
-    /// Only those of this type. A type that there is not has no events.
+    /// Only those of this type; `all`: of every type; nothing: of those that the original has, `text`, `tool_start`,
+    /// `tool_result`, `reasoning`, `error`, `turn_complete` and `lifecycle`. A type that there is not has no events.
     #[serde(rename = "type")]
     #[param(max_length = 100)]
     kind: Option<String>,
@@ -64,7 +72,11 @@ pub(super) async fn events(
         after = last.seq;
         for logged in &page {
             let (kind, data) = view::event(id, &logged.entry);
-            let wanted = query.kind.as_deref().is_none_or(|wanted| wanted == kind);
+            let wanted = match query.kind.as_deref() {
+                None => OF_THE_ORIGINAL.contains(&&*kind),
+                Some(ALL) => true,
+                Some(wanted) => wanted == kind,
+            };
             if wanted && events.len() < limit && room.is_left() {
                 room.take(data.len());
                 let cursor = Cursor { epoch, seq: logged.seq }.to_string();

@@ -121,7 +121,7 @@ async fn everything(client: &Client, session: &str) -> Vec<Value> {
         "/api/credentials",
         "/api/queue",
         &format!("/api/sessions/{session}/attachments"),
-        &format!("/api/sessions/{session}/events?limit=1000"),
+        &format!("/api/sessions/{session}/events?limit=1000&type=all"),
         &format!("/api/sessions/{session}/runs"),
     ] {
         all.push(client.get(path).await.ok());
@@ -456,13 +456,13 @@ async fn a_session_that_rests_or_is_over_takes_no_message() {
     let of = |rest: &str| format!("/api/sessions/{session}{rest}");
     let message = json!({ "content": "hello" });
     let refused = async |status: &str| {
-        let before = client.get(&of("/events?limit=1000")).await.ok();
+        let before = client.get(&of("/events?limit=1000&type=all")).await.ok();
         let answer = client.post(&of("/messages"), &message).await;
         answer.refused(400);
         assert_eq!(answer.json()["error"], format!("Session is {status}"));
         let exec = client.post(&of("/exec"), &json!({ "command": "true" })).await;
         assert_eq!(exec.status, 400, "{exec:?}");
-        assert_eq!(client.get(&of("/events?limit=1000")).await.ok(), before);
+        assert_eq!(client.get(&of("/events?limit=1000&type=all")).await.ok(), before);
     };
     client.post(&of("/pause"), &json!({})).await.ok();
     refused("paused").await;

@@ -108,7 +108,7 @@ async fn a_client_that_comes_back_after_every_kill_has_seen_the_log() {
     let mut listed = Vec::new();
     loop {
         let after = listed.len();
-        let path = format!("/api/sessions/{session}/events?limit=1000&after={after}");
+        let path = format!("/api/sessions/{session}/events?limit=1000&type=all&after={after}");
         let page = client.get(&path).await.ok();
         let page = page["events"].as_array().unwrap().clone();
         if page.is_empty() {

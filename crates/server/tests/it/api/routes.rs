@@ -222,7 +222,7 @@ async fn every_route_answers_as_it_always_did() {
     let stream = client.follow(&id, "until=idle").await.all().await;
     transcript.note_stream(&format!("GET {}", of("/stream?until=idle")), &stream);
     ask!("GET", of("/messages?limit=1000"));
-    ask!("GET", of("/events?limit=1000"));
+    ask!("GET", of("/events?limit=1000&type=all"));
     ask!("GET", of("/runs"));
     ask!("GET", of("/snapshots"));
     ask!("GET", of(&format!("/runs/{run_id}")));

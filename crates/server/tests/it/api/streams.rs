@@ -126,15 +126,24 @@ async fn a_log_is_told_again_from_any_place_in_it() {
     }
     // The lists say the same.
     let path = format!("/api/sessions/{session}");
-    let events = client.get(&format!("{path}/events?limit=1000")).await.ok();
+    let events = client.get(&format!("{path}/events?limit=1000&type=all")).await.ok();
     let events = events["events"].as_array().unwrap();
     let ids: Vec<Value> = whole.iter().map(|frame| json!(frame.id)).collect();
     assert_eq!(events.iter().map(|event| event["cursor"].clone()).collect::<Vec<_>>(), ids);
     #[expect(clippy::needless_range_loop, reason = "it is a place in the log as well")]
     for after in 0..whole.len() {
-        let page = client.get(&format!("{path}/events?limit=1&after={after}")).await.ok();
+        let page = client.get(&format!("{path}/events?limit=1&type=all&after={after}")).await.ok();
         assert_eq!(page["events"][0], events[after]);
     }
+    // Who does not ask for them has none that a client of the original does not know.
+    let known = client.get(&format!("{path}/events?limit=1000")).await.ok();
+    let of = |events: &[Value]| -> Vec<String> {
+        events.iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+    };
+    let known = of(known["events"].as_array().unwrap());
+    let theirs = ["text", "tool_start", "tool_result", "lifecycle", "turn_complete"];
+    assert!(known.iter().all(|kind| theirs.contains(&kind.as_str())), "{known:?}");
+    assert!(known.iter().any(|kind| kind == "text") && known.len() < events.len(), "{known:?}");
     let stored = client.get(&path).await.ok();
     assert_eq!(stored["session"]["lastSeq"], whole.len());
     served.end().await;

@@ -182,6 +182,24 @@ async fn ctrl_c_twice_leaves_and_the_run_goes_on() {
 }
 
 #[tokio::test]
+async fn the_second_ctrl_c_leaves_also_when_the_turn_is_over_by_then() {
+    let spawned = Spawned::start().await;
+    let session = session(&spawned.client).await;
+    let mut terminal = Terminal::open(&spawned, 80, &["session", "attach", &session]);
+    terminal.shows("· idle").await;
+    terminal.type_in("/bash sleep 1000\r").await;
+    terminal.shows("running bash").await;
+    terminal.type_in(CTRL_C).await;
+    terminal.shows("interrupted · ").await;
+    terminal.shows("· idle · turn 1").await;
+    terminal.type_in(CTRL_C).await;
+    let (code, text) = terminal.end().await;
+    assert_eq!(code, 130, "{text}");
+    assert!(!text.contains("Ctrl-C again"), "{text}");
+    spawned.end().await;
+}
+
+#[tokio::test]
 async fn a_terminal_that_knows_no_escapes_and_a_pipe_get_plain_text() {
     let spawned = Spawned::start().await;
     let session = session(&spawned.client).await;
