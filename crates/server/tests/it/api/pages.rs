@@ -23,13 +23,13 @@ async fn a_list_that_is_cut_for_its_length_goes_on_after_its_last_entry() {
         let body = json!({ "content": format!("prompt {number} {long}"), "detach": true });
         client.post(&path, &body).await.ok();
     }
-    for list in ["messages", "events"] {
+    for (list, kinds) in [("messages", ""), ("events", "&type=all")] {
         let mut pages = 0;
         let mut after = 0;
         let mut sequences = Vec::new();
         let mut found = BTreeSet::new();
         loop {
-            let path = format!("/api/sessions/{session}/{list}?limit=1000&after={after}");
+            let path = format!("/api/sessions/{session}/{list}?limit=1000&after={after}{kinds}");
             let page = client.get(&path).await.ok();
             let entries = page[list].as_array().unwrap();
             for entry in entries {

@@ -318,7 +318,7 @@ async fn it_is_interrupted_frozen_and_killed_and_goes_on() {
         "{back}"
     );
     assert_eq!(back["resume"]["workspace"], "kept", "{back}");
-    let events = client.get(&path("events?limit=1000")).await.ok();
+    let events = client.get(&path("events?limit=1000&type=all")).await.ok();
     assert!(events.to_string().contains("context_lost"));
     let told = say(&client, &session, "/memory").await;
     assert!(answer(&told).contains("The person: The codeword is PLUM."), "{}", answer(&told));
