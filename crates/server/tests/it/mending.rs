@@ -1,7 +1,7 @@
 //! Snapshots that are lost on one side: it is said at once, and what can be is made whole again.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ash_core::id::{SessionId, SnapshotId};
@@ -29,6 +29,17 @@ impl World {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("never so: {:?}", self.row(session, id).await);
+    }
+
+    /// Waits until it is written down that a set of a session is in the bucket, which comes after the snapshot is.
+    async fn until_headed(&self, session: SessionId) {
+        for _ in 0..3_000 {
+            if !self.engine.store().cloud_heads(&[session]).await.unwrap().is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("there is never a set of {session}");
     }
 }
 
@@ -58,6 +69,40 @@ fn cut(pack: &Path) {
 
 fn remove(pack: &Path) {
     fs::remove_file(pack).unwrap();
+}
+
+/// The packs of a bucket as they were before they were damaged.
+struct Kept(PathBuf);
+
+/// Removes everything of a session here, and damages every pack there. The server is started again.
+async fn lost_here_and_damaged_there(
+    world: &mut World,
+    bucket: &Bucket,
+    session: SessionId,
+) -> Kept {
+    world.until_headed(session).await;
+    for gone in ["data/snapshots/default".to_owned(), format!("data/sandboxes/{session}")] {
+        fs::remove_dir_all(world.dir.join(gone)).unwrap();
+    }
+    let kept = bucket.0.path().join("kept");
+    fs::create_dir(&kept).unwrap();
+    each_pack(&bucket.place("repository"), |pack| {
+        fs::copy(pack, kept.join(pack.file_name().unwrap())).unwrap();
+        cut(pack);
+    });
+    world.kill_engine().await;
+    Kept(kept)
+}
+
+impl Kept {
+    /// Puts the packs back as they were. The server is started again.
+    async fn bring_back(self, world: &mut World, bucket: &Bucket) {
+        each_pack(&bucket.place("repository"), |pack| {
+            fs::remove_file(pack).unwrap();
+            fs::copy(self.0.join(pack.file_name().unwrap()), pack).unwrap();
+        });
+        world.kill_engine().await;
+    }
 }
 
 #[tokio::test]
@@ -142,18 +187,7 @@ async fn what_cannot_be_put_again_is_not_said_to_be_in_the_cloud_and_nobody_begi
     let session = world.stopped().await;
     let last = world.captured(session).await.captured.id;
     world.in_cloud(session).await;
-    // Here it is gone, and there it is damaged.
-    for gone in ["data/snapshots/default".to_owned(), format!("data/sandboxes/{session}")] {
-        fs::remove_dir_all(world.dir.join(gone)).unwrap();
-    }
-    let there = bucket.place("repository");
-    let kept = bucket.0.path().join("kept");
-    fs::create_dir(&kept).unwrap();
-    each_pack(&there, |pack| {
-        fs::copy(pack, kept.join(pack.file_name().unwrap())).unwrap();
-        cut(pack);
-    });
-    world.kill_engine().await;
+    let kept = lost_here_and_damaged_there(&mut world, &bucket, session).await;
     for _ in 0..2 {
         let refused = world.engine.resume(&tenant(), session, RequireState::No).await;
         assert!(refused.is_err(), "{refused:?}");
@@ -162,11 +196,7 @@ async fn what_cannot_be_put_again_is_not_said_to_be_in_the_cloud_and_nobody_begi
     }
     world.engine.collect_in_cloud(&tenant(), DAY).await.unwrap();
     // Somebody brings the packs back: it is whole again, and that is found out.
-    each_pack(&there, |pack| {
-        fs::remove_file(pack).unwrap();
-        fs::copy(kept.join(pack.file_name().unwrap()), pack).unwrap();
-    });
-    world.kill_engine().await;
+    kept.bring_back(&mut world, &bucket).await;
     let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
     assert_eq!(back.receipt.unwrap().workspace, Workspace::Restored);
     assert_eq!(world.row(session, last).await.places, Places { local: true, cloud: true });
@@ -180,17 +210,7 @@ async fn what_no_head_of_this_server_names_is_not_begun_without_however_often_it
     let session = world.stopped().await;
     world.captured(session).await;
     world.in_cloud(session).await;
-    for gone in ["data/snapshots/default".to_owned(), format!("data/sandboxes/{session}")] {
-        fs::remove_dir_all(world.dir.join(gone)).unwrap();
-    }
-    let there = bucket.place("repository");
-    let kept = bucket.0.path().join("kept");
-    fs::create_dir(&kept).unwrap();
-    each_pack(&there, |pack| {
-        fs::copy(pack, kept.join(pack.file_name().unwrap())).unwrap();
-        cut(pack);
-    });
-    world.kill_engine().await;
+    let kept = lost_here_and_damaged_there(&mut world, &bucket, session).await;
     // As after an import: others have put them there.
     let store = world.engine.store();
     for row in store.snapshots(session, 100).await.unwrap() {
@@ -202,11 +222,7 @@ async fn what_no_head_of_this_server_names_is_not_begun_without_however_often_it
         let refused = world.engine.resume(&tenant(), session, RequireState::No).await;
         assert!(refused.is_err(), "{refused:?}");
     }
-    each_pack(&there, |pack| {
-        fs::remove_file(pack).unwrap();
-        fs::copy(kept.join(pack.file_name().unwrap()), pack).unwrap();
-    });
-    world.kill_engine().await;
+    kept.bring_back(&mut world, &bucket).await;
     let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
     assert_eq!(back.receipt.unwrap().workspace, Workspace::Restored);
     world.end().await;
