@@ -92,6 +92,8 @@ def quantile(values, part):
 def shown(value, unit):
     if value is None:
         return "-"
+    if value == 0:
+        return "too small to tell"
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:,.{digits}f} {unit}".replace(" /s", "/s")
 
@@ -149,9 +151,16 @@ def main():
     if told.rounds < 1:
         parse.error("--rounds has to be 1 at least")
 
-    base = Server("base", told.base, told.key) if told.base else None
-    started = None if told.ours else Ours(told.programs)
-    ours = Server("ours", told.ours, told.ours_key) if told.ours else started.__enter__()
+    def server(name, url, key):
+        try:
+            return Server(name, url, key)
+        except ValueError as error:
+            parse.error(f"--{name}: {error}")
+
+    base = server("base", told.base, told.key) if told.base else None
+    ours = server("ours", told.ours, told.ours_key) if told.ours else None
+    started = None if ours else Ours(told.programs)
+    ours = ours or started.__enter__()
     try:
         servers = [ours] + ([base] if base else [])
         for server in servers:

@@ -1,7 +1,12 @@
 """What a server on this machine takes, by what the kernel says."""
 
 import os
+import time
 from pathlib import Path
+
+# How often the machine is looked at to see how much it changes by itself, and for how long.
+LOOKS = 10
+WHILE = 1.0
 
 
 def listener(port):
@@ -41,3 +46,18 @@ def available():
     """The megabytes that the whole machine has left. Sandboxes need not be children of their server: this sees all of them."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable:"))
+
+
+def at_rest():
+    """The megabytes that are left, and by how many that changes while nothing is done."""
+    looks = []
+    for _ in range(LOOKS):
+        looks.append(available())
+        time.sleep(WHILE / LOOKS)
+    return sorted(looks)[LOOKS // 2], max(looks) - min(looks)
+
+
+def taken(before, after):
+    """The megabytes between two moments of rest; 0, if the machine changes by as many by itself."""
+    used = before[0] - after[0]
+    return used if used > before[1] + after[1] else 0

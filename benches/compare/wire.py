@@ -26,7 +26,7 @@ class Server:
     def __init__(self, name, url, key):
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise ValueError(f"{url!r} is not an http:// address")
+            raise ValueError(f"{url!r} is not an address such as http://127.0.0.1:4100")
         self.name = name
         self.url = url.rstrip("/")
         self.host = parts.hostname

@@ -147,14 +147,14 @@ class Workload:
             with self.part("memory", server):
                 pid = memory.listener(server.port) if server.host in ("127.0.0.1", "localhost") else None
                 sessions = []
-                before = memory.available()
+                before = memory.at_rest()
                 try:
                     for _ in range(count):
                         sessions.append(self.begin(server))
                     settle()
                     if pid is not None:
-                        used = before - memory.available()
-                        self.note("memory of the machine, each idle session", server, max(used, 0) / count, unit="MB")
+                        used = memory.taken(before, memory.at_rest())
+                        self.note("memory of the machine, each idle session", server, used / count, unit="MB")
                         self.note("memory of the server's own process", server, memory.resident(pid), unit="MB")
                 finally:
                     for session in sessions:

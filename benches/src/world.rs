@@ -177,7 +177,7 @@ impl Writer {
 
     /// One durable event.
     pub(crate) async fn say(&mut self, text: &str) {
-        let report = Report { run: self.run, body: ReportBody::TextDelta(text.to_owned()) };
+        let report = Report { run: Some(self.run), body: ReportBody::TextDelta(text.to_owned()) };
         let reports = vec![NumberedReport { position: self.session.spool().next(), report }];
         let incarnation = self.session.incarnation();
         self.observe(Fact::Reported { incarnation, reports }).await;
@@ -186,7 +186,7 @@ impl Writer {
     /// The agent obeys an interrupt.
     pub(crate) async fn finish(&mut self) {
         let body = ReportBody::Ended { how: AgentEnding::Interrupted, usage: Usage::default() };
-        let report = Report { run: self.run, body };
+        let report = Report { run: Some(self.run), body };
         let reports = vec![NumberedReport { position: self.session.spool().next(), report }];
         let incarnation = self.session.incarnation();
         self.observe(Fact::Reported { incarnation, reports }).await;

@@ -26,9 +26,17 @@ something else. [Coming from the original Ash](migration.md) says what else is d
 
 # What works as a call, and yet has not the effect that it has with the original.
 UNUSED = "is kept, and [no session can use it](egress.md#credentials)"
+CUSTOM = "`custom` without `header` and `host`"
+PIECES = (
+    "text also comes in pieces (`text_delta`) without being asked for, "
+    "so a loop that prints pieces and messages shows it twice"
+)
 NOTES = {
-    "api.credentials.post_api_credentials": f"one of type `openai` or `bedrock` {UNUSED}",
-    "storeCredential": f"one of type `openai` {UNUSED}",
+    "AshClient.asend_message_stream": PIECES,
+    "AshClient.send_message_stream": PIECES,
+    "sendMessageStream": PIECES,
+    "api.credentials.post_api_credentials": f"one of type `openai` or `bedrock`, or {CUSTOM}, {UNUSED}",
+    "storeCredential": f"one of type `openai`, or {CUSTOM}, {UNUSED}",
     "storeBedrockCredential": f"it {UNUSED}",
 }
 

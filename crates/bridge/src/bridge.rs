@@ -198,9 +198,13 @@ async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> 
                 (runtime, warming) = (warm, None);
                 continue;
             }
-            () = rest(&mut runtime) => continue,
+            () = rest(&mut runtime) => {
+                tell_asides(bridge, &mut runtime).await?;
+                continue;
+            }
         };
         let Some(Delivery { run, prompt }) = delivery else { return Ok(()) };
+        tell_asides(bridge, &mut runtime).await?;
         bridge.working.set(true);
         let interrupt = bridge.begin(&run);
         bridge.questions.heed(&prompt);
@@ -217,6 +221,7 @@ async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> 
                 let accepted = open.accept(&run, &prompt);
                 bridge.spool.append(&run, &Event::Begun).await?;
                 let ended = execute(bridge, &mut open, &run, accepted, interrupt).await?;
+                open.must_have_its_record()?;
                 runtime = Some(open);
                 ended
             }
@@ -243,6 +248,14 @@ async fn rest(runtime: &mut Option<Runtime>) {
     match runtime {
         Some(runtime) => runtime.rest().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Writes down what a runtime said between prompts.
+async fn tell_asides(bridge: &Bridge, runtime: &mut Option<Runtime>) -> io::Result<()> {
+    match runtime {
+        Some(runtime) => runtime.tell_asides(&bridge.spool).await,
+        None => Ok(()),
     }
 }
 

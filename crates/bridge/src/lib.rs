@@ -8,6 +8,7 @@ pub mod bridge;
 pub mod builtin;
 pub mod claude;
 mod control;
+mod echo;
 pub mod exec;
 mod hooks;
 mod journal;
@@ -20,6 +21,8 @@ pub mod settings;
 pub mod spool;
 
 use std::io::Write as _;
+
+pub use runtime::RecordGone;
 
 /// Says something about the bridge itself, to whoever reads its log. Where nothing can be written,
 /// nothing is said: that must not end a turn.

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ash_bridge::bridge::{self, Inherited, Start};
-use ash_bridge::note;
 use ash_bridge::process::{self, Processes};
 use ash_bridge::spool::Spool;
-use ash_protocol::{EXIT_NO_ROOM, Heading};
+use ash_bridge::{RecordGone, note};
+use ash_protocol::{EXIT_NO_ROOM, EXIT_RECORD_GONE, Heading};
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
@@ -34,6 +34,8 @@ fn main() -> ExitCode {
                 let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
                 if full.contains(&error.kind()) {
                     ExitCode::from(EXIT_NO_ROOM)
+                } else if error.get_ref().is_some_and(|error| error.is::<RecordGone>()) {
+                    ExitCode::from(EXIT_RECORD_GONE)
                 } else {
                     ExitCode::FAILURE
                 }

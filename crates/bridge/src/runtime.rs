@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ash_protocol::{Config, Ending, Usage};
+use ash_protocol::{Config, Ending, NO_RUN, Usage};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +16,13 @@ use crate::process::Processes;
 use crate::questions::Questions;
 use crate::reports::Reports;
 use crate::settings::Settings;
+use crate::spool::Spool;
+
+/// The agent's record of the conversation is not what was written down. Only the log has that: whoever starts the next
+/// bridge makes the record anew from it, and what is said to the agent now waits for that.
+#[derive(Debug, thiserror::Error)]
+#[error("the record of the conversation was removed or damaged")]
+pub struct RecordGone;
 
 /// The name of our own loop.
 const BUILTIN: &str = "builtin";
@@ -141,7 +148,29 @@ impl Runtime {
         }
     }
 
-    /// Does what there is to do while there is no prompt. Never returns; safe to cancel.
+    /// Says what was said without a prompt.
+    pub(crate) async fn tell_asides(&mut self, spool: &Spool) -> io::Result<()> {
+        let events = match self {
+            Self::Claude(claude) => claude.take_asides(),
+            Self::Builtin(_) | Self::Legacy(_) => Vec::new(),
+        };
+        for event in events {
+            spool.append(NO_RUN, &event).await?;
+        }
+        Ok(())
+    }
+
+    /// Fails if what was written down of the conversation is not there any more, and was needed.
+    pub(crate) fn must_have_its_record(&self) -> io::Result<()> {
+        match self {
+            Self::Claude(claude) if claude.has_lost_its_record() => {
+                Err(io::Error::other(RecordGone))
+            }
+            Self::Claude(_) | Self::Builtin(_) | Self::Legacy(_) => Ok(()),
+        }
+    }
+
+    /// Does what there is to do while there is no prompt. Returns when there is something to tell; safe to cancel.
     pub(crate) async fn rest(&mut self) {
         match self {
             Self::Builtin(_) => std::future::pending().await,

@@ -164,6 +164,14 @@ pub enum Entry {
         /// Its fields.
         body: Json,
     },
+    /// Something that the agent said of its own accord, while it had no prompt: what it left running has ended, for
+    /// example. It belongs to no run.
+    Aside {
+        /// The turn that the conversation was at.
+        turn: Turn,
+        /// What it said.
+        said: Said,
+    },
     /// The agent wants to do something that it has to ask about, and waits.
     PermissionRequest {
         /// Which run.
@@ -198,8 +206,9 @@ pub enum Entry {
     },
     /// The agent reported more at once than the log takes.
     ReportTooLarge {
-        /// Which run.
-        run: RunId,
+        /// Which run; none, if it had none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
         /// How much it was.
         bytes: u64,
     },
@@ -223,6 +232,24 @@ pub enum Entry {
     ReportsLost {
         /// How many.
         missing: u64,
+    },
+}
+
+/// What an agent says without a prompt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// A whole message, as it came.
+    Message {
+        /// The message.
+        body: Json,
+    },
+    /// Anything else, as it came.
+    Output {
+        /// What the agent calls it.
+        name: String,
+        /// Its fields.
+        body: Json,
     },
 }
 
@@ -301,6 +328,7 @@ impl Entry {
             Self::ThinkingDelta { .. } => "thinking_delta",
             Self::Message { .. } => "message",
             Self::Output { .. } => "output",
+            Self::Aside { .. } => "aside",
             Self::PermissionRequest { .. } => "permission_request",
             Self::PermissionDecided { .. } => "permission_decided",
             Self::PermissionAnswered { .. } => "permission_answered",
@@ -316,7 +344,10 @@ impl Entry {
         match self {
             Self::Prompt { content: body, .. }
             | Self::Message { body, .. }
-            | Self::Output { body, .. } => body.get().len(),
+            | Self::Output { body, .. }
+            | Self::Aside { said: Said::Message { body } | Said::Output { body, .. }, .. } => {
+                body.get().len()
+            }
             Self::TextDelta { delta, .. } | Self::ThinkingDelta { delta, .. } => delta.len(),
             Self::PermissionRequest { tool, input, .. } => tool.len() + input.get().len(),
             Self::PermissionDecided { decision, .. } => decision.size(),
@@ -359,7 +390,9 @@ impl Entry {
             | Self::SessionForked { .. }
             | Self::SessionImported { .. }
             | Self::Rewound { .. }
+            | Self::Aside { .. }
             | Self::ReportsLost { .. } => None,
+            Self::ReportTooLarge { run, .. } => *run,
             Self::Prompt { run, .. }
             | Self::RunStarted { run, .. }
             | Self::Phase { run, .. }
@@ -372,7 +405,6 @@ impl Entry {
             | Self::PermissionRequest { run, .. }
             | Self::PermissionDecided { run, .. }
             | Self::PermissionAnswered { run, .. }
-            | Self::ReportTooLarge { run, .. }
             | Self::RunError { run, .. }
             | Self::RunEnded { run, .. } => Some(*run),
         }
@@ -382,7 +414,9 @@ impl Entry {
     pub const fn role(&self) -> Option<Role> {
         match self {
             Self::Prompt { .. } => Some(Role::User),
-            Self::Message { .. } => Some(Role::Assistant),
+            Self::Message { .. } | Self::Aside { said: Said::Message { .. }, .. } => {
+                Some(Role::Assistant)
+            }
             Self::SessionCreated
             | Self::SessionActive { .. }
             | Self::SessionPaused { .. }
@@ -402,6 +436,7 @@ impl Entry {
             | Self::TextDelta { .. }
             | Self::ThinkingDelta { .. }
             | Self::Output { .. }
+            | Self::Aside { said: Said::Output { .. }, .. }
             | Self::PermissionRequest { .. }
             | Self::PermissionDecided { .. }
             | Self::PermissionAnswered { .. }

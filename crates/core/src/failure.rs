@@ -148,6 +148,8 @@ pub enum Death {
     Lost,
     /// It was ended because the directories that it works in were removed or replaced.
     FilesGone,
+    /// It ended because its agent's record of the conversation was removed or damaged, and the log has it.
+    RecordGone,
     /// The machine it ran on is gone.
     RunnerLost,
 }
@@ -182,11 +184,16 @@ impl Death {
             ),
             Self::Lost => Failure::new(
                 FailureCode::SandboxLost,
-                "the sandbox was gone when the server came back",
+                "the sandbox was gone when it was looked for",
             ),
             Self::FilesGone => Failure::new(
                 FailureCode::SandboxLost,
                 "the sandbox was ended because its files were removed or replaced under it",
+            ),
+            Self::RecordGone => Failure::new(
+                FailureCode::SandboxLost,
+                "the sandbox was ended because the agent's record of the conversation was removed or damaged in it; \
+                 the next start makes it anew from the log",
             ),
             Self::RunnerLost => {
                 Failure::new(FailureCode::SandboxLost, "the machine that ran the sandbox is gone")

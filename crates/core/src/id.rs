@@ -19,6 +19,13 @@ pub struct ParseIdError {
     kind: &'static str,
 }
 
+impl ParseIdError {
+    /// What it is not the id of.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+}
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*

@@ -151,6 +151,32 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// How files are not what the last turn left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilesLost {
+    /// They are those of an earlier moment.
+    Outdated,
+    /// Some of them are missing, and others may be of an earlier moment.
+    WithHoles,
+    /// None is left, and they began anew.
+    All,
+}
+
+impl FilesLost {
+    fn of(workspace: Workspace, from: Option<FromSnapshot>, turns: u32) -> Option<Self> {
+        if workspace == Workspace::Fresh && turns > 0 {
+            Some(Self::All)
+        } else if from.is_some_and(|from| from.left_out > 0) {
+            Some(Self::WithHoles)
+        } else if from.is_some_and(|from| from.outdated) {
+            Some(Self::Outdated)
+        } else {
+            None
+        }
+    }
+}
+
 /// What a host found where a sandbox was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
@@ -191,6 +217,11 @@ impl Found {
         turns: 0,
         as_found: None,
     };
+
+    /// What was lost of the files, if the log has that many turns.
+    pub fn files_lost(&self, turns: u32) -> Option<FilesLost> {
+        FilesLost::of(self.workspace, self.snapshot, turns)
+    }
 }
 
 /// What a session came back to.
@@ -225,16 +256,19 @@ pub struct Receipt {
 impl Receipt {
     /// Why the agent does not know any more what the log says, if that is so.
     pub fn context_lost(&self) -> Option<&'static str> {
-        if self.workspace == Workspace::Fresh && self.conversation.turns_in_log > 0 {
-            Some("the workspace was gone and was made anew")
-        } else if self.snapshot.is_some_and(|from| from.left_out > 0) {
-            Some("some files of the workspace could not be read back, and are missing")
-        } else if self.snapshot.is_some_and(|from| from.outdated) {
-            Some("the latest snapshots are lost, and the files are those of an earlier one")
-        } else if self.conversation.native == Native::Lost {
-            Some("the agent's own record of the conversation is gone, or is not what it was")
-        } else {
-            None
+        let lost = FilesLost::of(self.workspace, self.snapshot, self.conversation.turns_in_log);
+        match lost {
+            Some(FilesLost::All) => Some("the workspace was gone and was made anew"),
+            Some(FilesLost::WithHoles) => {
+                Some("some files of the workspace could not be read back, and are missing")
+            }
+            Some(FilesLost::Outdated) => {
+                Some("the latest snapshots are lost, and the files are those of an earlier one")
+            }
+            None if self.conversation.native == Native::Lost => {
+                Some("the agent's own record of the conversation is gone, or is not what it was")
+            }
+            None => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::SnapshotId;
 use crate::number::{Seq, Turn};
-use crate::resume::Transcript;
+use crate::resume::{FilesLost, Transcript};
 use crate::time::Timestamp;
 
 /// What a host captured.
@@ -54,6 +54,16 @@ pub struct Snapshot {
     /// How many runs the session had completed then.
     #[serde(default)]
     pub completed_runs: u32,
+    /// What had been lost of the files before: then it is not what the turn left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<FilesLost>,
+}
+
+impl Snapshot {
+    /// Whether it is of the end of a turn, and has what that left.
+    pub fn is_of_end_of(&self, turn: Turn) -> bool {
+        self.turn == turn && self.through.is_none() && self.lost.is_none()
+    }
 }
 
 /// What came of files that were to be put back.

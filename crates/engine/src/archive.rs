@@ -28,8 +28,8 @@ use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::snapshot::Captured;
 use ash_snapshot::objects::LocalObjects;
 use ash_snapshot::{
-    Capture, Damaged, Effect, Freeze, InPlace, Newer, Repository, Restore, Root, SnapshotError,
-    State, Took, Trust, caches,
+    Ahead, Capture, Damaged, Effect, Freeze, InPlace, Look, Newer, Repository, Restore, Root,
+    SnapshotError, State, Took, Trust, caches,
 };
 
 use crate::cloud::{CloudError, Remote};
@@ -108,13 +108,12 @@ impl Archive {
     /// Captures what a session works on; nothing, if it is as in `unless_like`. Blocks.
     pub(crate) fn capture(
         &self,
-        (tenant, session): (&TenantId, SessionId),
+        whose: (&TenantId, SessionId),
         places: &Places,
         unless_like: Option<SnapshotId>,
-        freeze: Option<&dyn Freeze>,
     ) -> Result<Option<(Captured, Took)>, ArchiveError> {
-        let state = State::load(&places.captured);
-        self.take((tenant, session), places, unless_like, freeze, state)
+        let look = self.look_at(whose, places, Looking::default())?;
+        self.store(whose, places, unless_like, look)
     }
 
     /// The same of files that may be torn: what they look like says nothing, and every one is read. Nothing of
@@ -125,36 +124,65 @@ impl Archive {
         places: &Places,
         unless_like: Option<SnapshotId>,
     ) -> Result<Option<(Captured, Took)>, ArchiveError> {
-        let taken = self.take(whose, places, unless_like, None, State::default())?;
-        Ok(taken.map(|(captured, took)| (Captured { unproven: true, ..captured }, took)))
+        let look = self.look_from(whose, places, &Looking::default(), &State::default())?;
+        let stored = self.store_from(whose, places, unless_like, look, State::default())?;
+        Ok(stored.map(|(captured, took)| (Captured { unproven: true, ..captured }, took)))
     }
 
-    fn take(
+    /// Looks at what a session works on, and reads what changed while it stands still. Blocks.
+    pub(crate) fn look_at(
+        &self,
+        whose: (&TenantId, SessionId),
+        places: &Places,
+        looking: Looking<'_>,
+    ) -> Result<Look, ArchiveError> {
+        self.look_from(whose, places, &looking, &State::load(&places.captured))
+    }
+
+    fn look_from(
+        &self,
+        (tenant, session): (&TenantId, SessionId),
+        places: &Places,
+        looking: &Looking<'_>,
+        state: &State,
+    ) -> Result<Look, ArchiveError> {
+        let left_out = caches(&places.home).map_err(ArchiveError::Home)?;
+        let roots = roots_of(places, &left_out);
+        let freeze = looking.freeze.map(|freeze| (freeze, FREEZE_BUDGET));
+        let source = session.to_string();
+        let capture = Capture { roots: &roots, freeze, ..capture_of(&source, None) };
+        let repository = self.repository(tenant)?;
+        Ok(repository.look(&capture, state, looking.ahead, looking.room)?)
+    }
+
+    /// Whether what a session works on still looks as it did, by which nothing can have changed it. Blocks.
+    pub(crate) fn is_still_so(&self, places: &Places, seen: &Ahead) -> Result<bool, ArchiveError> {
+        let left_out = caches(&places.home).map_err(ArchiveError::Home)?;
+        Ok(seen.is_still_so(&roots_of(places, &left_out), threads())?)
+    }
+
+    /// Stores what was seen of a session; nothing, if it is as in `unless_like`. There is one at a time. Blocks.
+    pub(crate) fn store(
+        &self,
+        whose: (&TenantId, SessionId),
+        places: &Places,
+        unless_like: Option<SnapshotId>,
+        look: Look,
+    ) -> Result<Option<(Captured, Took)>, ArchiveError> {
+        self.store_from(whose, places, unless_like, look, State::load(&places.captured))
+    }
+
+    fn store_from(
         &self,
         (tenant, session): (&TenantId, SessionId),
         places: &Places,
         unless_like: Option<SnapshotId>,
-        freeze: Option<&dyn Freeze>,
+        look: Look,
         mut state: State,
     ) -> Result<Option<(Captured, Took)>, ArchiveError> {
-        let repository = self.repository(tenant)?;
-        let left_out = caches(&places.home).map_err(ArchiveError::Home)?;
-        let roots = [
-            Root { name: WORKSPACE, path: &places.workspace, excluded: &[] },
-            Root { name: HOME, path: &places.home, excluded: &left_out },
-        ];
         let source = session.to_string();
-        let capture = Capture {
-            roots: &roots,
-            source: Some(&source),
-            parent: None,
-            label: None,
-            unless_like: unless_like.map(theirs),
-            freeze: freeze.map(|freeze| (freeze, FREEZE_BUDGET)),
-            threads: threads(),
-            progress: &|_| true,
-        };
-        let made = repository.capture(&capture, &mut state)?;
+        let capture = capture_of(&source, unless_like);
+        let made = self.repository(tenant)?.store_seen(&capture, look, &mut state)?;
         remove_half_saved(&places.captured);
         if let Err(error) = state.save(&places.captured) {
             let error = &error as &dyn std::error::Error;
@@ -238,6 +266,38 @@ impl Archive {
             })?;
             Ok(())
         })
+    }
+}
+
+/// How to look at what a session works on.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Looking<'a> {
+    /// Keeps the sandbox still.
+    pub(crate) freeze: Option<&'a dyn Freeze>,
+    /// What was seen before, and is being stored.
+    pub(crate) ahead: Option<&'a Ahead>,
+    /// How many bytes may be held until they are stored.
+    pub(crate) room: u64,
+}
+
+fn roots_of<'a>(places: &'a Places, left_out: &'a [Vec<u8>]) -> [Root<'a>; 2] {
+    [
+        Root { name: WORKSPACE, path: &places.workspace, excluded: &[] },
+        Root { name: HOME, path: &places.home, excluded: left_out },
+    ]
+}
+
+/// A capture of a session, as far as its directories do not matter.
+fn capture_of(session: &str, unless_like: Option<SnapshotId>) -> Capture<'_> {
+    Capture {
+        roots: &[],
+        source: Some(session),
+        parent: None,
+        label: None,
+        unless_like: unless_like.map(theirs),
+        freeze: None,
+        threads: threads(),
+        progress: &|_| true,
     }
 }
 
@@ -351,7 +411,7 @@ mod test {
         fs::write(at("captured.0198f0c2-0000-7000-8000-000000000000"), "half").unwrap();
         let session = SessionId::from_parts(ash_core::time::Timestamp::from_millis(1), [0; 10]);
         let whose = (&TenantId::default_tenant(), session);
-        Archive::new(dir.path()).capture(whose, &places, None, None).unwrap().unwrap();
+        Archive::new(dir.path()).capture(whose, &places, None).unwrap().unwrap();
         let left = fs::read_dir(dir.path().join("session")).unwrap();
         let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         left.sort();

@@ -10,11 +10,28 @@ use ash_store::RunRecord;
 
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::host::SandboxRef;
+use crate::happening::happening;
+use crate::host::{HostError, LogLine, SandboxRef};
 use crate::registry::{Decided, Want};
 
 /// How many commands may run beside one agent.
 pub(crate) const MAX_COMMANDS: usize = 16;
+
+/// How many entries of a log are looked at in one read.
+const ENTRIES: u32 = 500;
+
+/// How many numbers the lines of one history of a session have. What sandboxes said is not taken elsewhere with it: so
+/// there the numbers go on where none can have been before, and a reader who comes with an earlier one is told.
+const LINES_OF_AN_EPOCH: u64 = 1_000_000_000;
+
+/// What there is to read about the sandboxes of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logs {
+    /// The lowest number that a line of this history can have.
+    pub first: u64,
+    /// The lines, in order.
+    pub lines: Vec<LogLine>,
+}
 
 impl Engine {
     /// Ends a run early: the named one, or else the current one, or else the next in the queue.
@@ -112,12 +129,23 @@ impl Engine {
         }
     }
 
-    /// What the session's current or last sandbox had to say about itself: the end of it, if it
-    /// was much; empty, if there is nothing.
-    pub async fn logs(&self, tenant: &TenantId, session: SessionId) -> Result<String, EngineError> {
-        self.shared.store.session(tenant, session).await?;
-        let logs = self.shared.host.logs(session).await;
-        logs.map_err(|error| EngineError::Unavailable(error.into()))
+    /// What the session's sandboxes had to say about themselves, and when they came and went: the end of it, if it was
+    /// much. A line keeps its number, and later lines have higher ones, whatever happens to the sandboxes.
+    pub async fn logs(&self, tenant: &TenantId, session: SessionId) -> Result<Logs, EngineError> {
+        let stored = self.shared.store.session(tenant, session).await?;
+        let unavailable = |error: HostError| EngineError::Unavailable(error.into());
+        let mut read = self.shared.host.logs_told(session).await.map_err(unavailable)?;
+        let mut happened = Vec::new();
+        loop {
+            let page = self.shared.store.events_after(session, read, ENTRIES).await?;
+            let Some(last) = page.last() else { break };
+            read = last.seq;
+            happened.extend(page.iter().filter_map(happening));
+        }
+        let epoch = u64::from(stored.session.log_epoch().get());
+        let first = epoch.saturating_sub(1) * LINES_OF_AN_EPOCH;
+        let lines = self.shared.host.logs(session, first, happened).await.map_err(unavailable)?;
+        Ok(Logs { first, lines })
     }
 
     /// The run that the decision after `before` ended at once: nothing else is what it logged.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ash_core::entry::Entry;
 use ash_core::id::RunId;
 use ash_core::lineage::Lineage;
 use ash_core::number::{Seq, Turn};
@@ -17,6 +18,8 @@ pub struct Branch {
     left: BTreeSet<RunId>,
     /// Runs of which only the begin is, with its last entry.
     through: BTreeMap<RunId, Seq>,
+    /// For what was said without a run: the turns, and when the conversation last went back. Nothing, if it never did.
+    turns: Option<(Lineage, Seq)>,
 }
 
 impl Branch {
@@ -30,7 +33,8 @@ impl Branch {
     /// What the runs of a session say about it.
     pub(crate) fn of(session: &Session, runs: &[RunRecord]) -> Self {
         let lineage = session.lineage();
-        let mut branch = Self::default();
+        let turns = Some((lineage.clone(), session.branched_at()));
+        let mut branch = Self { turns, ..Self::default() };
         for run in runs {
             match run.turn {
                 None if run.prompt_seq >= session.branched_at() => {}
@@ -46,6 +50,14 @@ impl Branch {
 
     /// Whether an entry is part of the conversation.
     pub fn has(&self, logged: &LogEntry) -> bool {
+        if let (Entry::Aside { turn, .. }, Some((lineage, branched_at))) =
+            (&logged.entry, &self.turns)
+        {
+            // Said after it went back, it is on the branch, wherever in a turn that begins.
+            let is_told = |through: Seq| logged.seq <= through || logged.seq > *branched_at;
+            let is_on_it = *turn == Turn::ZERO || lineage.contains(*turn);
+            return is_on_it && lineage.through(*turn).is_none_or(is_told);
+        }
         logged.entry.run().is_none_or(|run| {
             let is_told = self.through.get(&run).is_none_or(|through| logged.seq <= *through);
             is_told && !self.left.contains(&run)
@@ -106,6 +118,7 @@ mod test {
             at: Timestamp::from_millis(1),
             transcript: None,
             completed_runs: 0,
+            lost: None,
         }
     }
 

@@ -99,6 +99,7 @@ impl Counts {
                 | Entry::ThinkingDelta { .. }
                 | Entry::Message { .. }
                 | Entry::Output { .. }
+                | Entry::Aside { .. }
                 | Entry::PermissionRequest { .. }
                 | Entry::PermissionDecided { .. }
                 | Entry::PermissionAnswered { .. }

@@ -275,15 +275,6 @@ impl Engine {
         }
     }
 
-    /// Destroys a session's sandbox; the session can be resumed.
-    pub async fn stop(
-        &self,
-        tenant: &TenantId,
-        session: SessionId,
-    ) -> Result<Session, EngineError> {
-        self.rest(tenant, session, Request::Stop).await
-    }
-
     /// Gives the place of a session's sandbox up, unless a run goes on in it.
     pub async fn evict(
         &self,

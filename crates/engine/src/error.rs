@@ -8,6 +8,7 @@ use ash_store::StoreError;
 
 use crate::bundle::BundleError;
 use crate::cloud::CloudError;
+use crate::host::HostError;
 
 /// Why the engine did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,15 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// What is told of a host that could not do something with a snapshot.
+    pub(crate) fn of_snapshots(error: HostError) -> Self {
+        if error.is_out_of_reach {
+            let why = "the cloud, where its files are, does not answer";
+            return Self::Failed(Failure::new(FailureCode::CloudUnavailable, why));
+        }
+        Self::Unavailable(error.into())
+    }
+
     /// Whether the same request may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {

@@ -78,7 +78,7 @@ impl Engine {
         }
         let snapshot = self.snapshot_at(tenant, parent, at).await?;
         let of = store.session(tenant, parent).await?;
-        let through = snapshot.seq;
+        let (through, captured_at) = (snapshot.seq, snapshot.at);
         let history = self.history(parent, through).await?;
         let mut snapshots = store.snapshots(parent, MANY).await?;
         snapshots.retain(|kept| kept.snapshot.seq <= through);
@@ -110,9 +110,14 @@ impl Engine {
             inherited: Some(Inherited { session: parent, through }),
             runs: decision.runs,
             outbox: as_it_is(&self.shared, id, &missing),
+            attachments: self.fork_attachments(tenant, parent, id, (through, captured_at)).await?,
             snapshots,
         };
-        match store.import_session(&imported).await {
+        let forked = store.import_session(&imported).await;
+        if forked.is_err() {
+            self.drop_attachments(id).await;
+        }
+        match forked {
             Ok(_) => {
                 if let Some(cloud) = self.cloud() {
                     cloud.want(id);
@@ -151,7 +156,11 @@ impl Engine {
         session: SessionId,
         at: Point,
     ) -> Result<Snapshot, EngineError> {
-        let stored = self.captured(tenant, session).await?;
+        let stored = match at {
+            Point::Latest => self.captured_now(tenant, session).await?,
+            Point::Snapshot(_) => self.captured(tenant, session).await?,
+            Point::Turn(turn) => self.captured_of(tenant, session, turn).await?,
+        };
         let snapshot = match at {
             Point::Latest => {
                 stored.session.persistence().last().cloned().ok_or(EngineError::NoSavedState)?
@@ -161,7 +170,7 @@ impl Engine {
         };
         let id = snapshot.captured.id;
         let found = self.shared.host.has_snapshot(tenant, id).await;
-        match found.map_err(|error| EngineError::Unavailable(error.into()))? {
+        match found.map_err(EngineError::of_snapshots)? {
             true => Ok(snapshot),
             false => Err(EngineError::SnapshotExpired),
         }
@@ -175,8 +184,8 @@ impl Engine {
             return Err(Refusal::RunInProgress.into());
         }
         let snapshots = self.shared.store.snapshots(session.id(), MANY).await?;
-        let is_of_turn = |snapshot: &Snapshot| snapshot.turn == turn && snapshot.through.is_none();
-        let found = snapshots.into_iter().map(|kept| kept.snapshot).find(is_of_turn);
+        let mut snapshots = snapshots.into_iter().map(|kept| kept.snapshot);
+        let found = snapshots.find(|snapshot| snapshot.is_of_end_of(turn));
         found.ok_or(match turn {
             // Nothing is captured of a new session that nobody did anything with.
             Turn::ZERO => EngineError::NothingBefore,
@@ -191,19 +200,52 @@ impl Engine {
         tenant: &TenantId,
         session: SessionId,
     ) -> Result<Arc<StoredSession>, EngineError> {
-        let begun = tokio::time::Instant::now();
-        let mut stored = self.shared.store.session(tenant, session).await?;
+        let stored = self.shared.store.session(tenant, session).await?;
         let never = stored.session.persistence().last().is_none();
         if never && stored.session.current_run().is_none() || waits_for_a_capture(&stored.session) {
-            // Whoever is over, or on the way, has nothing that could be captured now.
-            if let Err(error @ (EngineError::Draining | EngineError::Unavailable(_))) =
-                self.capture_at_once(session).await
-            {
-                return Err(error);
-            }
+            self.capture_at_once(session).await?;
+        }
+        self.until_captured_of(tenant, session).await
+    }
+
+    /// The same of a session as it is now: what runs beside the conversation may have changed its files.
+    async fn captured_now(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Arc<StoredSession>, EngineError> {
+        let stored = self.shared.store.session(tenant, session).await?;
+        if !stored.session.is_idle() {
+            return self.captured(tenant, session).await;
+        }
+        self.capture_at_once(session).await?;
+        self.until_captured_of(tenant, session).await
+    }
+
+    async fn until_captured_of(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Arc<StoredSession>, EngineError> {
+        let begun = tokio::time::Instant::now();
+        let mut stored = self.shared.store.session(tenant, session).await?;
+        while waits_for_a_capture(&stored.session) && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(LOOK_AGAIN).await;
             stored = self.shared.store.session(tenant, session).await?;
         }
-        while waits_for_a_capture(&stored.session) && begun.elapsed() < PATIENCE {
+        Ok(stored)
+    }
+
+    /// The same, and what a turn left is captured too, if that is under way: a later one may go on already.
+    async fn captured_of(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        turn: Turn,
+    ) -> Result<Arc<StoredSession>, EngineError> {
+        let begun = tokio::time::Instant::now();
+        let mut stored = self.captured(tenant, session).await?;
+        while stored.session.persistence().is_capturing(turn) && begun.elapsed() < PATIENCE {
             tokio::time::sleep(LOOK_AGAIN).await;
             stored = self.shared.store.session(tenant, session).await?;
         }
@@ -212,7 +254,11 @@ impl Engine {
 
     async fn capture_at_once(&self, session: SessionId) -> Result<(), EngineError> {
         let want = Want::Decide { request: Request::Capture, receipt: None };
-        self.registry.request(session, want).await.map(drop)
+        match self.registry.request(session, want).await {
+            Err(error @ (EngineError::Draining | EngineError::Unavailable(_))) => Err(error),
+            // Whoever is over, or on the way, has nothing that could be captured now.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Which part of a session's log is its conversation.

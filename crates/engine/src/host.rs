@@ -5,8 +5,7 @@
 //!
 //! 1. Every call can be made twice. Every call can be dropped in the middle; what it had begun is
 //!    cleaned up by [`stop`](SandboxHost::stop).
-//! 2. An incarnation that has lived and died, or was stopped before it lived, is never started
-//!    again.
+//! 2. An incarnation that has lived and died, or was stopped before it lived, is not started again.
 //! 3. When `stop` has returned, nothing of that incarnation or of any before it runs, nor will a
 //!    `start` that is still under way bring it up. Later incarnations are not touched.
 //! 4. What a sandbox reports is numbered from 1 without holes, kept until acknowledged, and sent
@@ -17,6 +16,7 @@
 
 mod compare;
 mod past;
+mod said;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,9 +24,9 @@ use std::path::PathBuf;
 use ash_core::failure::{Death, Failure};
 use ash_core::id::{QuestionId, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::{Incarnation, SpoolPosition};
+use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::permission::Permission;
-use ash_core::resume::{Found, IfLost, Transcript};
+use ash_core::resume::{FilesLost, Found, IfLost, Transcript};
 use ash_core::session::{Fact, NumberedReport, Session};
 use ash_core::snapshot::{Captured, PutBackOutcome, Snapshot};
 use ash_core::time::Timestamp;
@@ -43,6 +43,7 @@ use crate::shared::Link;
 
 pub use compare::{ChangedFile, Comparison, Detail, HowChanged, TextDiff};
 pub use past::{NotReady, Past, Ready};
+pub use said::{Happening, LogLine};
 
 /// Names a sandbox: of which session, and which start of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,11 +66,17 @@ pub struct HostError {
     pub attempted: &'static str,
     /// What went wrong.
     pub detail: String,
+    /// Whether it is the cloud, which does not answer: nothing was changed, and it may answer again.
+    pub is_out_of_reach: bool,
 }
 
 impl HostError {
+    pub(crate) fn new(attempted: &'static str, detail: impl ToString) -> Self {
+        Self { attempted, detail: detail.to_string(), is_out_of_reach: false }
+    }
+
     pub(crate) fn late(attempted: &'static str) -> Self {
-        Self { attempted, detail: "it did not answer in time".to_owned() }
+        Self::new(attempted, "it did not answer in time")
     }
 }
 
@@ -95,6 +102,8 @@ pub struct Start<'a> {
     pub turns: u32,
     /// What becomes of it if its files cannot be brought back.
     pub if_lost: IfLost,
+    /// What was lost of them before, and the agent has yet to be told.
+    pub lost: Option<FilesLost>,
     /// What to bring back, if the files are gone.
     pub snapshot: Option<&'a Snapshot>,
     /// Whether that was captured before the last turn.
@@ -272,7 +281,7 @@ pub trait SandboxHost: Send + Sync + 'static {
         snapshot: SnapshotId,
     ) -> Result<PutBackOutcome, HostError> {
         let _unknown = (session, tenant, snapshot);
-        Err(no_snapshots("put files back"))
+        Err(HostError::new("put files back", "it keeps no snapshots"))
     }
 
     /// How the workspace of one snapshot of a tenant became that of another; nothing, if one of them is lost. No
@@ -285,7 +294,7 @@ pub trait SandboxHost: Send + Sync + 'static {
         detail: Detail,
     ) -> Result<Option<Comparison>, HostError> {
         let _unknown = (tenant, before, after, detail);
-        Err(no_snapshots("compare snapshots"))
+        Err(HostError::new("compare snapshots", "it keeps no snapshots"))
     }
 
     /// Removes the files of a session for which nothing runs, if they are as in the snapshot and all of that can be
@@ -334,6 +343,12 @@ pub trait SandboxHost: Send + Sync + 'static {
         Ok(0)
     }
 
+    /// Where what is attached to a session is kept; nothing, if nowhere.
+    fn attachments(&self, session: SessionId) -> Option<PathBuf> {
+        let _nowhere = session;
+        None
+    }
+
     /// How much room there is on the disk; nothing, if nobody knows.
     fn free_bytes(&self) -> Option<u64> {
         None
@@ -352,9 +367,17 @@ pub trait SandboxHost: Send + Sync + 'static {
         request: ExecRequest,
     ) -> Result<ExecResult, HostError>;
 
-    /// What the session's latest sandbox had to say about itself: the end of it, if it was much;
-    /// empty, if there is nothing.
-    async fn logs(&self, session: SessionId) -> Result<String, HostError>;
+    /// Through which entry of the log [`logs`](Self::logs) was told what happened.
+    async fn logs_told(&self, session: SessionId) -> Result<Seq, HostError>;
+
+    /// What the session's sandboxes had to say about themselves, with what happened to it meanwhile: the end of it, if
+    /// it was much. The lines are numbered from `first` on; a number is never given twice, nor later than a higher one.
+    async fn logs(
+        &self,
+        session: SessionId,
+        first: u64,
+        happened: Vec<Happening>,
+    ) -> Result<Vec<LogLine>, HostError>;
 
     /// Whether a start of this session would find the files that it worked on.
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError>;
@@ -419,10 +442,6 @@ pub trait SandboxHost: Send + Sync + 'static {
         let _none_waits = warm;
         Ok(())
     }
-}
-
-fn no_snapshots(attempted: &'static str) -> HostError {
-    HostError { attempted, detail: "it keeps no snapshots".to_owned() }
 }
 
 /// The way back: how a host tells the engine what a sandbox did. It speaks for one sandbox only,

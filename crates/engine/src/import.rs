@@ -17,6 +17,7 @@ use ash_store::{
 };
 
 use crate::agent::{Definition, Library};
+use crate::attached::Brought;
 use crate::cloud::{AgentRecord, CloudError, Fetched, Shelf, as_it_is, blocking, fetch_agent};
 use crate::engine::{Created, Engine, Idempotency};
 use crate::error::EngineError;
@@ -102,8 +103,9 @@ impl Engine {
             Name::Kept => self.free_id(from).await?,
             Name::Another => self.new_id(),
         };
-        let Fetched { epoch, snapshot, record, log, history, .. } = fetched;
+        let Fetched { epoch, snapshot, record, log, history, attached, .. } = fetched;
         let last = record.snapshots.iter().find(|kept| kept.captured.id == snapshot).cloned();
+        let captured_at = last.as_ref().map(|last| last.at);
         let ctx = self.shared.context();
         let (made, decision) =
             Session::with_history(&ctx, id, Origin::Import(from), epoch.next(), history, last);
@@ -140,8 +142,14 @@ impl Engine {
             receipt,
         };
         let runs = decision.runs;
-        let imported = ImportedSession { new, inherited: None, runs, snapshots, outbox };
-        store.import_session(&imported).await?;
+        let brought = Brought { tenant, id, from, shelf: &supply.shelf, attached, captured_at };
+        let attachments = self.bring_attachments(brought, record.attachments).await?;
+        let imported =
+            ImportedSession { new, inherited: None, runs, snapshots, attachments, outbox };
+        if let Err(error) = store.import_session(&imported).await {
+            self.drop_attachments(id).await;
+            return Err(error.into());
+        }
         Ok(Settled::Imported(store.session(tenant, id).await?))
     }
 

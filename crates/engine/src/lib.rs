@@ -9,6 +9,7 @@
 pub mod agent;
 mod archive;
 mod at_once;
+mod attached;
 mod beside;
 mod branch;
 pub mod bridge;
@@ -25,6 +26,7 @@ mod error;
 pub mod files;
 mod follow;
 mod fork;
+mod happening;
 pub mod host;
 mod housekeeping;
 mod ids;
@@ -47,6 +49,7 @@ mod tasks;
 pub mod testing;
 mod workspace;
 
+pub use beside::Logs;
 pub use branch::Branch;
 pub use bundle::{Bundle, BundleError, Bundles, Extent, MAX_BUNDLE, Received};
 pub use clock::{SteadyClock, SystemClock};
@@ -56,7 +59,7 @@ pub use engine::{Accepted, CreateSession, Engine, Idempotency, Options, SendProm
 pub use error::EngineError;
 pub use follow::{FollowFrom, Followed, Follower, Gap, GapReason};
 pub use fork::Point;
-pub use host::{ChangedFile, Comparison, HowChanged, SandboxHost, TextDiff};
+pub use host::{ChangedFile, Comparison, HowChanged, LogLine, SandboxHost, TextDiff};
 pub use ids::IdSource;
 pub use import::{Understand, Understood};
 pub use leave::Leave;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ash_core::id::SessionId;
 use ash_core::session::{FilesPlace, Session};
 use ash_core::time::Timestamp;
-use ash_store::{Places, StoreError};
+use ash_store::{Place, StoreError};
 
 use crate::agent::Definition;
 use crate::engine::Engine;
@@ -101,8 +101,7 @@ impl Engine {
             return Ok(false);
         }
         for snapshot in all {
-            let elsewhere = Places { local: false, cloud: true };
-            match self.shared.store.place_snapshot(id, snapshot, elsewhere).await {
+            match self.shared.store.lost_snapshot(id, snapshot, Place::Local).await {
                 // It is not kept any more.
                 Ok(()) | Err(StoreError::NotFound(_)) => {}
                 Err(error) => return Err(error.into()),

@@ -37,26 +37,47 @@ impl Engine {
         if let Some(cloud) = self.cloud() {
             cloud.wait_for(&self.shared, tenant, session).await;
         }
-        if paused.status() == Status::Paused {
-            let captured = self.captured_at_rest(tenant, session);
-            if let Ok(captured) = tokio::time::timeout(CAPTURE_PATIENCE, captured).await {
-                return captured;
+        match paused.status() {
+            Status::Paused => self.captured_at_rest(tenant, session, paused).await,
+            Status::Starting | Status::Active | Status::Stopped | Status::Error | Status::Ended => {
+                Ok(paused)
             }
         }
-        Ok(paused)
     }
 
-    /// Waits until everything of a session that was put to rest is captured, or cannot be, or it is brought back.
+    /// Destroys a session's sandbox, and waits a little for what is captured of it.
+    pub async fn stop(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+    ) -> Result<Session, EngineError> {
+        let stopped = self.rest(tenant, session, Request::Stop).await?;
+        self.captured_at_rest(tenant, session, stopped).await
+    }
+
+    /// A session that was put to rest, once everything of it is captured, or cannot be, or took too long.
     async fn captured_at_rest(
         &self,
         tenant: &TenantId,
         session: SessionId,
+        rests: Session,
+    ) -> Result<Session, EngineError> {
+        let captured = self.until_captured(tenant, session, rests.status());
+        tokio::time::timeout(CAPTURE_PATIENCE, captured).await.unwrap_or(Ok(rests))
+    }
+
+    /// Waits until everything of a session that was put to rest is captured, or cannot be, or it is brought back.
+    async fn until_captured(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        rests: Status,
     ) -> Result<Session, EngineError> {
         loop {
             let stored = self.shared.store.session(tenant, session).await?;
             let now = &stored.session;
             let is_over = now.persistence().failed().is_some() || !now.is_yet_to_be_captured();
-            if is_over || now.status() != Status::Paused || self.accepts_work().is_err() {
+            if is_over || now.status() != rests || self.accepts_work().is_err() {
                 return Ok(now.clone());
             }
             tokio::time::sleep(LOOK_AGAIN).await;

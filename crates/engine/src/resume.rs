@@ -163,6 +163,7 @@ fn verdict(entry: Entry) -> Option<Result<Option<Receipt>, EngineError>> {
         | Entry::ThinkingDelta { .. }
         | Entry::Message { .. }
         | Entry::Output { .. }
+        | Entry::Aside { .. }
         | Entry::PermissionRequest { .. }
         | Entry::PermissionDecided { .. }
         | Entry::PermissionAnswered { .. }

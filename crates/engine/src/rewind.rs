@@ -219,7 +219,7 @@ impl Engine {
         detail: Detail,
     ) -> Result<Comparison, EngineError> {
         let compared = self.shared.host.compare(tenant, before, after, detail).await;
-        let compared = compared.map_err(|error| EngineError::Unavailable(error.into()))?;
+        let compared = compared.map_err(EngineError::of_snapshots)?;
         compared.ok_or(EngineError::SnapshotExpired)
     }
 }

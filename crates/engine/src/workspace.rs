@@ -216,7 +216,7 @@ impl Engine {
     ) -> Result<Arc<Stored>, WorkspaceError> {
         let last = session.persistence().last().ok_or(WorkspaceError::None)?;
         let stored = self.shared.host.stored(tenant, last.captured.id).await;
-        let stored = stored.map_err(|error| EngineError::Unavailable(error.into()))?;
+        let stored = stored.map_err(EngineError::of_snapshots)?;
         stored.map(Arc::new).ok_or(WorkspaceError::None)
     }
 }

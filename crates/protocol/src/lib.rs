@@ -34,7 +34,8 @@ pub use ask::{
 pub use frame::{Frame, FrameDecoder, FrameError, MAX_FRAME_BYTES};
 pub use price::{DEAREST, cost};
 pub use report::{
-    AnsweredHow, Ending, Event, EventError, Phase, REPLACED, REPORT, Replaced, Reported, Usage,
+    AnsweredHow, Ending, Event, EventError, NO_RUN, Phase, REPLACED, REPORT, Replaced, Reported,
+    Usage,
 };
-pub use spool::{EXIT_NO_ROOM, HEADING_BYTES, Heading};
+pub use spool::{EXIT_NO_ROOM, EXIT_RECORD_GONE, HEADING_BYTES, Heading};
 pub use version::{OURS, Versions};

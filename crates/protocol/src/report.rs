@@ -9,6 +9,10 @@ pub const REPORT: &str = "report";
 /// The kind of frame that a bridge sends last, to a server that another one has replaced.
 pub const REPLACED: &str = "replaced";
 
+/// What stands for the run in a report of what an agent says of its own accord. A reader that does not know it passes
+/// such a report over, as any that names no run.
+pub const NO_RUN: &str = "";
+
 /// What such a frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replaced {
@@ -22,7 +26,7 @@ pub struct Replaced {
 pub struct Reported {
     /// Counts reports of a sandbox from 1, without holes.
     pub position: u64,
-    /// The run it is about.
+    /// The run it is about, or [`NO_RUN`].
     pub run: String,
     /// What kind of event it is.
     pub kind: String,

@@ -19,6 +19,9 @@ pub const HEADING_BYTES: usize = 4096;
 /// How a bridge exits that could not write its spool because there is no room.
 pub const EXIT_NO_ROOM: u8 = 74;
 
+/// How a bridge exits whose agent's record of the conversation was removed or damaged while it lived.
+pub const EXIT_RECORD_GONE: u8 = 75;
+
 /// What a bridge writes first: a spool that has it belongs to a sandbox that lived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heading {

@@ -53,7 +53,7 @@ mod verify;
 mod writer;
 
 pub use caches::caches;
-pub use capture::{Capture, Captured, Freeze, Progress, Root, Took};
+pub use capture::{Ahead, Capture, Captured, Freeze, Look, Progress, Root, Took};
 pub use content::Content;
 pub use error::{Malformed, Result, SnapshotError};
 pub use gc::{Collect, CollectTook, Collected, Others};

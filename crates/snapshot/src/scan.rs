@@ -3,6 +3,7 @@
 //! Each directory is opened by its path from the root, which the kernel does not let lead elsewhere.
 //! So as many descriptors are open as there are threads, however deep a tree is.
 
+mod anew;
 mod below;
 
 pub(crate) use below::{is_gone, is_mounted, open_below};
@@ -20,7 +21,7 @@ use crate::file::{self, ATTEMPTS, Found};
 use crate::restore::is_aside;
 use crate::show::join;
 use crate::snapshot::MAX_UNSTABLE;
-use crate::state::{ASKED, KnownKind, KnownTree, Stamp};
+use crate::state::{ASKED, KnownDirectory, KnownKind, KnownTree, Stamp};
 
 /// How long a path can be that the kernel takes at once.
 const PATH_BYTES: usize = 4000;
@@ -33,7 +34,7 @@ const MAX_PATH: usize = 32 * 1024;
 const MAX_LONG_PATHS: usize = 64 * 1024 * 1024;
 
 /// What was found of a tree.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Scanned {
     /// The first is the root.
     pub(crate) directories: Vec<Seen>,
@@ -88,7 +89,7 @@ impl Skipped {
 }
 
 /// A directory that was found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// From the root; empty for the root.
     pub(crate) path: Vec<u8>,
@@ -105,7 +106,7 @@ pub(crate) struct Seen {
 }
 
 /// A name that was found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SeenEntry {
     pub(crate) name: Box<[u8]>,
     pub(crate) stamp: Stamp,
@@ -423,27 +424,36 @@ impl Scan<'_> {
         mut entries: Vec<SeenEntry>,
         skipped: Skipped,
     ) -> Looked {
-        let mut below = vec![None; entries.len()];
-        let Some(known) = known.map(|known| &self.known.directories[known]) else {
-            return Looked { entries, below, skipped, ..Looked::default() };
-        };
-        let mut rest = known.entries.iter().enumerate().peekable();
-        let mut same_names = entries.len() == known.entries.len();
-        for (entry, below) in entries.iter_mut().zip(&mut below) {
-            while rest.next_if(|(_, known)| known.name < entry.name).is_some() {}
-            let Some((number, known)) = rest.next_if(|(_, known)| known.name == entry.name) else {
-                same_names = false;
-                continue;
-            };
-            if let KnownKind::Directory(number) = known.kind {
-                *below = Some(number);
-            }
-            if known.settled && known.stamp == entry.stamp {
-                entry.known = Some(number);
-            }
-        }
+        let known = known.map(|known| &self.known.directories[known]);
+        let (below, same_names) = compare(known, &mut entries);
         Looked { entries, below, same_names, skipped, ..Looked::default() }
     }
+}
+
+/// Finds which entries look as they are known to have looked; for each, which known directory it is; and whether
+/// exactly those are there that are known.
+fn compare(
+    known: Option<&KnownDirectory>,
+    entries: &mut [SeenEntry],
+) -> (Vec<Option<usize>>, bool) {
+    let mut below = vec![None; entries.len()];
+    let Some(known) = known else { return (below, false) };
+    let mut rest = known.entries.iter().enumerate().peekable();
+    let mut same_names = entries.len() == known.entries.len();
+    for (entry, below) in entries.iter_mut().zip(&mut below) {
+        while rest.next_if(|(_, known)| known.name < entry.name).is_some() {}
+        let Some((number, known)) = rest.next_if(|(_, known)| known.name == entry.name) else {
+            same_names = false;
+            continue;
+        };
+        if let KnownKind::Directory(number) = known.kind {
+            *below = Some(number);
+        }
+        if known.settled && known.stamp == entry.stamp {
+            entry.known = Some(number);
+        }
+    }
+    (below, same_names)
 }
 
 /// What a look into a directory found.

@@ -1,6 +1,7 @@
 //! Files that were attached to sessions: what is known of them. Their bytes lie elsewhere.
 
 use ash_core::id::{AttachmentId, SessionId, TenantId};
+use ash_core::number::Seq;
 use ash_core::time::Timestamp;
 use async_trait::async_trait;
 
@@ -16,7 +17,7 @@ pub struct Attachment {
     pub tenant: TenantId,
     /// To which session.
     pub session: SessionId,
-    /// To which message, if that was said.
+    /// To which message, if that was said: its place in the log, behind an `@` if it was named by its cursor.
     pub message: Option<String>,
     /// What it is called.
     pub filename: String,
@@ -30,6 +31,14 @@ pub struct Attachment {
     pub placed: bool,
     /// When it was attached.
     pub created_at: Timestamp,
+}
+
+impl Attachment {
+    /// The place of its message in the log. Earlier releases have kept what they were told, which says no place.
+    pub fn message_seq(&self) -> Option<Seq> {
+        let message = self.message.as_deref()?;
+        message.strip_prefix('@').unwrap_or(message).parse().ok().map(Seq::new)
+    }
 }
 
 /// The part of a store that remembers attachments.

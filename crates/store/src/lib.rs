@@ -61,7 +61,7 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// The largest single entry a log takes, as JSON. Larger output is cut into pieces, or refused,
 /// before it gets here.
-pub const MAX_ENTRY_BYTES: usize = 16 * 1024 * 1024;
+pub const MAX_ENTRY_BYTES: usize = 24 * 1024 * 1024;
 
 /// How many bytes of entries are read at once, about: a page ends with the entry that reaches it.
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
@@ -268,13 +268,9 @@ pub trait Store: QueueStore + AttachmentStore + Send + Sync + 'static {
     async fn snapshots(&self, session: SessionId, limit: u32) -> Result<Vec<StoredSnapshot>>;
     /// One snapshot of a session.
     async fn snapshot(&self, session: SessionId, id: SnapshotId) -> Result<StoredSnapshot>;
-    /// Notes where a snapshot lies now. A new one lies on this machine.
-    async fn place_snapshot(
-        &self,
-        session: SessionId,
-        id: SnapshotId,
-        places: Places,
-    ) -> Result<()>;
+    /// Notes that a snapshot does not lie there any more, whatever is known of the other place. A new one lies on this
+    /// machine.
+    async fn lost_snapshot(&self, session: SessionId, id: SnapshotId, place: Place) -> Result<()>;
     /// Notes that a snapshot lies there too, whatever is known of the other place.
     async fn found_snapshot(&self, session: SessionId, id: SnapshotId, place: Place) -> Result<()>;
     /// What of each session was last put into the cloud. Those of which nothing was are left out.

@@ -15,6 +15,7 @@ use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::attachment::Attachment;
 pub use crate::place::{CloudHead, CloudUse, Place, Places, UsedCloud};
 use crate::version::NewLabel;
 use crate::{MAX_ENTRY_BYTES, StoreError};
@@ -193,6 +194,8 @@ pub struct ImportedSession {
     pub runs: Vec<RunChange>,
     /// Its snapshots, and where they lie.
     pub snapshots: Vec<StoredSnapshot>,
+    /// What is attached to it. Their bytes are there already.
+    pub attachments: Vec<Attachment>,
     /// Work that must follow for certain.
     pub outbox: Vec<OutboxItem>,
 }
@@ -294,6 +297,11 @@ impl NewSession {
 impl ImportedSession {
     /// Whether the entries follow what is inherited; the same for every backend.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
+        let NewSession { record, .. } = &self.new;
+        let is_its = |one: &Attachment| one.session == record.id && one.tenant == record.tenant;
+        if !self.attachments.iter().all(is_its) {
+            return Err(StoreError::NotFound("session"));
+        }
         self.new.check_after(self.inherited_seq())
     }
 

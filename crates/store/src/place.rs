@@ -13,6 +13,16 @@ pub struct Places {
     pub cloud: bool,
 }
 
+impl Places {
+    /// Whether it lies there.
+    pub(crate) fn at(&mut self, place: Place) -> &mut bool {
+        match place {
+            Place::Local => &mut self.local,
+            Place::Cloud => &mut self.cloud,
+        }
+    }
+}
+
 /// Where bytes of a snapshot can lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

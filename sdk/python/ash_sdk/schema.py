@@ -73,6 +73,8 @@ __all__ = [
     "IfBusy",
     "InterruptSession",
     "Log",
+    "LogGap",
+    "LogGapReason",
     "Logs",
     "McpServer",
     "Message",
@@ -150,6 +152,7 @@ Effort = Literal["low", "medium", "high", "xhigh", "max"]
 FileChange = Literal["added", "modified", "removed"]
 FileSource = Literal["sandbox", "snapshot"]
 IfBusy = Literal["queue", "reject"]
+LogGapReason = Literal["left_out", "other_epoch", "beyond_end"]
 Omitted = Literal["binary", "too_large"]
 PermissionMode = Literal["bypassPermissions", "permissionsByAgent", "default", "acceptEdits", "plan"]
 QueueItemStatus = Literal["pending", "processing", "completed", "failed", "cancelled"]
@@ -618,11 +621,21 @@ class Log(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogGap(Model):
+    """That lines are missing before the first one."""
+
+    after: int
+    next: int
+    reason: LogGapReason
+
+
+@dataclass(frozen=True, kw_only=True)
 class Logs(Model):
     """What a sandbox says about itself."""
 
     logs: list[Log]
     source: str
+    gap: LogGap | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,6 +95,8 @@ export interface AshEventMap {
   thinking_delta: OfRun & { delta: string };
   /** A whole message. */
   message: AshMessageData;
+  /** Something that the agent said of its own accord, without a run, after a turn. `name` is `message` for a whole message. */
+  aside: { turn: number; name: string; body?: unknown; bytes?: number };
   /** A tool is called. */
   tool_use: OfRun & { id: string; name: string; input: unknown };
   /** What it gave. */

@@ -717,7 +717,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List what a session's sandbox says about itself */
+        /**
+         * List what a session's sandboxes say about themselves
+         * @description With when they came and went. A line keeps its `index`, and later ones have higher ones, also after the session was
+         *     paused, stopped and resumed: whoever asks for those after the last that they have misses none, or is told by `gap`.
+         */
         get: operations["listLogs"];
         put?: never;
         post?: never;
@@ -2008,7 +2012,7 @@ export interface components {
         Log: {
             /**
              * Format: int64
-             * @description Its place.
+             * @description Its place. It stays the same, and later lines have higher ones.
              */
             index: number;
             /** @description `stdout`, `stderr` or `system`. */
@@ -2021,12 +2025,33 @@ export interface components {
              */
             ts: string;
         };
+        /** @description That lines are missing before the first one. */
+        LogGap: {
+            /**
+             * Format: int64
+             * @description After which one lines were asked for.
+             */
+            after: number;
+            /**
+             * Format: int64
+             * @description From which number on there are some.
+             */
+            next: number;
+            /** @description Why those before it are missing. */
+            reason: components["schemas"]["LogGapReason"];
+        };
+        /**
+         * @description Why lines are missing.
+         * @enum {string}
+         */
+        LogGapReason: "left_out" | "other_epoch" | "beyond_end";
         /** @description What a sandbox says about itself. */
         Logs: {
             /** @description The lines, in order. */
             logs: components["schemas"]["Log"][];
             /** @description Always `sandbox`. */
             source: string;
+            gap?: components["schemas"]["LogGap"] | null;
         };
         /** @description An MCP server. */
         McpServer: {
@@ -3647,7 +3672,7 @@ export interface operations {
     getAnalytics: {
         parameters: {
             query?: {
-                /** @description Only what runs consumed that ended at this time or later: RFC 3339, or milliseconds since 1970. */
+                /** @description Only what runs consumed that ended at this time or later: RFC 3339, a date (its midnight in UTC), or milliseconds since 1970. */
                 after?: string | number;
                 /** @description Only what runs consumed that ended before this time. */
                 before?: string | number;
@@ -4589,7 +4614,7 @@ export interface operations {
     listLogs: {
         parameters: {
             query?: {
-                /** @description Only those after this one. */
+                /** @description Only those after the one with this `index`. Numbers go on when the sandbox is another one. */
                 after?: number;
             };
             header?: never;
@@ -5039,7 +5064,7 @@ export interface operations {
                 sessionId?: string;
                 /** @description Only of this agent's sessions. */
                 agentName?: string;
-                /** @description Only of runs that ended at this time or later: RFC 3339, or milliseconds since 1970. */
+                /** @description Only of runs that ended at this time or later: RFC 3339, a date (its midnight in UTC), or milliseconds since 1970. */
                 after?: string | number;
                 /** @description Only of runs that ended before this time. */
                 before?: string | number;
@@ -5070,7 +5095,7 @@ export interface operations {
                 sessionId?: string;
                 /** @description Only of this agent's sessions. */
                 agentName?: string;
-                /** @description Only of runs that ended at this time or later: RFC 3339, or milliseconds since 1970. */
+                /** @description Only of runs that ended at this time or later: RFC 3339, a date (its midnight in UTC), or milliseconds since 1970. */
                 after?: string | number;
                 /** @description Only of runs that ended before this time. */
                 before?: string | number;

@@ -34,7 +34,8 @@ pub(super) fn remark<'a>(
     match &unseen[..] {
         [] => {}
         [one] if left_out == 0 => said.push(format!(
-            "[The message before this one was cut off, and you do not remember it. It said:]\n{one}"
+            "[The message before this one was cut off, and you do not remember it. It said:]\n{}",
+            quoted(one)
         )),
         all => {
             let count = all.len();
@@ -42,7 +43,8 @@ pub(super) fn remark<'a>(
                 "[{count} messages before this one were cut off, and you do not remember them{}. They said, in this order:]",
                 if left_out > 0 { format!(", and {left_out} more before these") } else { String::new() }
             ));
-            let numbered = (1..).zip(all).map(|(number, text)| format!("[{number}:]\n{text}"));
+            let numbered =
+                (1..).zip(all).map(|(number, text)| format!("[{number}:]\n{}", quoted(text)));
             said.extend(numbered);
         }
     }
@@ -55,6 +57,12 @@ pub(super) fn remark<'a>(
         ));
     }
     (!said.is_empty()).then(|| said.join("\n"))
+}
+
+/// As something that was said before, and is not said now.
+fn quoted(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -79,13 +87,14 @@ mod test {
         let seen = told(&["a"], &[0]).unwrap();
         assert_eq!(seen, "[The previous turn was cut off before it finished.]");
         let one = told(&["alpha"], &[]).unwrap();
-        assert!(one.contains("The message before this one") && one.ends_with("alpha"), "{one}");
+        assert!(one.contains("The message before this one") && one.ends_with("> alpha"), "{one}");
+        assert!(told(&["do\n/this"], &[]).unwrap().ends_with("\n> do\n> /this"));
         let all = told(&["alpha", "beta", "gamma"], &[]).unwrap();
         assert!(all.contains("3 messages"), "{all}");
-        assert!(all.contains("[1:]\nalpha\n[2:]\nbeta\n[3:]\ngamma"), "{all}");
+        assert!(all.contains("[1:]\n> alpha\n[2:]\n> beta\n[3:]\n> gamma"), "{all}");
         // The second told of the first when it was given.
         let later = told(&["alpha", "beta", "gamma"], &[1]).unwrap();
-        assert!(later.contains("previous turn was cut") && later.ends_with("gamma"), "{later}");
+        assert!(later.contains("previous turn was cut") && later.ends_with("> gamma"), "{later}");
         assert!(!later.contains("alpha") && !later.contains("beta"), "{later}");
     }
 
@@ -95,6 +104,6 @@ mod test {
         let told = told(&["the first", &long, &long, "the last"], &[]).unwrap();
         assert!(told.len() < MAX_UNSEEN_BYTES + 1_000, "{}", told.len());
         assert!(told.contains("2 messages") && told.contains("and 2 more"), "{told:.200}");
-        assert!(told.ends_with("the last") && !told.contains("the first"));
+        assert!(told.ends_with("> the last") && !told.contains("the first"));
     }
 }

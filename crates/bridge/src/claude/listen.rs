@@ -76,17 +76,21 @@ impl Claude {
             let Some(heard) = heard else {
                 let end = program.end().await;
                 self.program = None;
-                break Err(format!("{end}, in the middle of a turn"));
+                if !turn.is_done() {
+                    break Err(format!("{end}, in the middle of a turn"));
+                }
+                if let Some(lack) = turn.lack() {
+                    break Err(format!("{end}, {lack}"));
+                }
+                // It only had to come to rest: nothing is lost, and the next message starts it again.
+                self.notices.push(format!("{end}, after its last word"));
+                break Ok(ending_of(turn, is_interrupted));
             };
             for wish in turn.take(heard) {
                 self.grant(wish, run, reports, interrupt, &mut asking).await;
             }
             if turn.is_over() {
-                break Ok(match &turn.result {
-                    _ if is_interrupted => Ending::Interrupted,
-                    Some(outcome) => outcome.ending(),
-                    None => Ending::EndTurn,
-                });
+                break Ok(ending_of(turn, is_interrupted));
             }
         };
         asking.end().await;
@@ -120,7 +124,7 @@ impl Claude {
                 self.grant(wish, run, reports, interrupt, &mut asking).await;
             }
         }
-        let Some(last) = turn.last_said() else { return };
+        let (Some(last), true) = (turn.last_said(), self.program.is_some()) else { return };
         let transcript = self.transcript();
         let arrived = async {
             // What cannot be read now is made anew when it is needed.
@@ -199,7 +203,10 @@ impl Claude {
         let Some(name) = conversation_of(file) else { return Vec::new() };
         if name != self.which.name() {
             // It was told to forget, and goes on under another name.
-            self.notices.push("Claude Code has begun another conversation".to_owned());
+            let notice = "Claude Code has begun another conversation";
+            if !self.notices.iter().any(|said| said == notice) {
+                self.notices.push(notice.to_owned());
+            }
         }
         if let Err(error) = self.record.mirror(run, &name, entries) {
             self.notices.push(format!("the conversation could not be written down: {error}"));
@@ -225,6 +232,14 @@ impl Claude {
         if let Some((program, _)) = &self.program {
             program.say_now(message);
         }
+    }
+}
+
+fn ending_of(turn: &Turn, is_interrupted: bool) -> Ending {
+    match &turn.result {
+        _ if is_interrupted => Ending::Interrupted,
+        Some(outcome) => outcome.ending(),
+        None => Ending::EndTurn,
     }
 }
 

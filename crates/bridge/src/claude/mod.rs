@@ -22,6 +22,7 @@ mod listen;
 mod process;
 mod prompt;
 mod record;
+mod servers;
 mod setup;
 mod start;
 mod transcript;
@@ -31,7 +32,7 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 
-use ash_protocol::{Ending, Event, Program as Executable, Usage};
+use ash_protocol::{Ending, Event, NO_RUN, Program as Executable, Usage};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -56,7 +57,7 @@ const CUT: &str = "transcript_cut";
 const CUT_OFF: &str = "[Some of what was said before this message was cut off, because the model's provider refused it. You do \
     not know it any more; look at the files before you go on.]";
 
-/// How much may be heard between two runs and is told with the next one.
+/// How much may be heard beside a run before it is told.
 const MAX_ASIDE: usize = 500;
 
 /// A prompt that is written down and is not worked on yet.
@@ -81,10 +82,12 @@ pub struct Claude {
     total_usd: Option<f64>,
     /// What is to be said once there is a run to say it in.
     notices: Vec<String>,
-    /// What was heard while there was none.
+    /// What was heard while there was none, until it is told.
     aside: Aside,
     /// Why the conversation cannot be gone on with, until that was said.
     lost: Option<String>,
+    /// Whether the record is not what was written down.
+    is_record_gone: bool,
 }
 
 /// What the program does of its own accord.
@@ -93,6 +96,8 @@ struct Aside {
     turn: Turn,
     events: Vec<Event>,
     dropped: u64,
+    /// Whether the record has grown since it was last proven.
+    is_unproven: bool,
 }
 
 impl Claude {
@@ -126,6 +131,7 @@ impl Claude {
             notices,
             aside: Aside::default(),
             lost: None,
+            is_record_gone: false,
         })
     }
 
@@ -146,9 +152,14 @@ impl Claude {
         }
     }
 
-    /// Hears what the program says while there is no run. Never returns; safe to cancel.
+    /// Whether what was written down is not there any more, and the program cannot be started without it.
+    pub fn has_lost_its_record(&self) -> bool {
+        self.is_record_gone
+    }
+
+    /// Hears what the program says while there is no run. Returns when there is something to tell; safe to cancel.
     pub async fn overhear(&mut self) {
-        loop {
+        while self.aside.events.is_empty() {
             let Some((program, _)) = &mut self.program else { return std::future::pending().await };
             match program.next().await {
                 Some(heard) => {
@@ -162,12 +173,48 @@ impl Claude {
                     self.program = None;
                 }
             }
+            self.prove_aside();
         }
+    }
+
+    /// What was said without a run and is not told yet.
+    pub fn take_asides(&mut self) -> Vec<Event> {
+        let mut events = std::mem::take(&mut self.aside.events);
+        let dropped = std::mem::take(&mut self.aside.dropped);
+        if dropped > 0 {
+            let message = format!("Claude Code said {dropped} more things at once");
+            events.push(event("notice", &json!({ "message": message })));
+        }
+        events
+    }
+
+    /// Says how the record ends, once the program rests from what it said of its own accord: so a record that is
+    /// lost is known to be.
+    fn prove_aside(&mut self) {
+        let is_at_rest = self.program.is_none() || self.aside.turn.is_at_rest();
+        if !is_at_rest || !std::mem::take(&mut self.aside.is_unproven) {
+            return;
+        }
+        match self.record.sync() {
+            Ok(()) => self.aside.events.push(self.proof()),
+            Err(error) => {
+                self.notices.push(format!("the conversation could not be written down: {error}"));
+            }
+        }
+    }
+
+    /// How the record ends.
+    fn proof(&self) -> Event {
+        let (bytes, blake3, turns) = self.record.fingerprint();
+        event("transcript", &json!({ "bytes": bytes, "blake3": blake3, "turns": turns }))
     }
 
     fn put_aside(&mut self, wish: Wish) {
         let events: Vec<Event> = match wish {
-            Wish::Mirror { file, entries } => self.write_down("", &file, &entries),
+            Wish::Mirror { file, entries } => {
+                self.aside.is_unproven = true;
+                self.write_down(NO_RUN, &file, &entries)
+            }
             Wish::Report(event @ (Event::Message(_) | Event::Output { .. })) => vec![event],
             Wish::Ask { request, .. } => {
                 self.answer(&request, &denied("nobody is there to be asked now"));
@@ -177,13 +224,10 @@ impl Claude {
                 self.refuse(&request, &subtype);
                 Vec::new()
             }
-            Wish::Notice(message) => {
-                self.notices.push(message);
-                Vec::new()
-            }
+            Wish::Notice(message) => vec![event("notice", &json!({ "message": message }))],
             Wish::Report(_) | Wish::Withdraw { .. } => Vec::new(),
         };
-        // What is not told is in the record all the same.
+        // What is left out is in the record all the same.
         let room = MAX_ASIDE.saturating_sub(self.aside.events.len());
         self.aside.dropped += events.len().saturating_sub(room) as u64;
         self.aside.events.extend(events.into_iter().take(room));
@@ -214,17 +258,17 @@ impl Claude {
             });
             output(reports, "conversation_repaired", &body).await;
         }
-        let earlier = self.tell_aside(reports).await;
+        let earlier = self.spent_between();
         let (ending, usage) = match accepted {
             Err(ending) => (ending, Usage::default()),
             Ok(accepted) => Box::pin(self.turn(accepted, reports, &interrupt)).await,
         };
+        self.tell_aside(reports).await;
         for notice in std::mem::take(&mut self.notices) {
             output(reports, "notice", &json!({ "message": notice })).await;
         }
-        let (bytes, blake3, turns) = self.record.fingerprint();
-        let body = json!({ "bytes": bytes, "blake3": blake3, "turns": turns });
-        output(reports, "transcript", &body).await;
+        self.aside.is_unproven = false;
+        reports.send(self.proof()).await;
         (ending, sum(earlier, usage))
     }
 
@@ -233,18 +277,18 @@ impl Claude {
         self.stop().await;
     }
 
-    /// Says what was heard between the runs; what that has cost is this run's.
-    async fn tell_aside(&mut self, reports: &Reports) -> Usage {
-        let Aside { turn, events, dropped } = std::mem::take(&mut self.aside);
-        for event in events {
-            reports.send(event).await;
-        }
-        if dropped > 0 {
-            let message = format!("Claude Code said {dropped} more things between two messages");
-            output(reports, "notice", &json!({ "message": message })).await;
-        }
+    /// What was spent between the runs: it is counted with this one, because the one before is over.
+    fn spent_between(&mut self) -> Usage {
+        let turn = std::mem::take(&mut self.aside.turn);
         self.total_usd = turn.total_usd().or(self.total_usd);
         turn.usage
+    }
+
+    /// Says what was heard while the program was started or ended for this run, before anything that comes after it.
+    async fn tell_aside(&mut self, reports: &Reports) {
+        for event in self.take_asides() {
+            reports.send(event).await;
+        }
     }
 
     async fn turn(
@@ -269,6 +313,7 @@ impl Claude {
         let (mut is_second, mut is_started_again) = (false, false);
         loop {
             let ready = interrupt.run_until_cancelled(self.make_ready(&setup)).await;
+            self.tell_aside(reports).await;
             match ready {
                 None => return self.finish_unseen(&run, Ending::Interrupted, usage),
                 Some(Ok(())) => {}
@@ -379,9 +424,13 @@ fn sum(a: Usage, b: Usage) -> Usage {
     }
 }
 
-async fn output(reports: &Reports, name: &str, body: &Value) {
+fn event(name: &str, body: &Value) -> Event {
     let body = to_raw_value(body).expect("a value is JSON");
-    reports.send(Event::Output { name: name.to_owned(), body }).await;
+    Event::Output { name: name.to_owned(), body }
+}
+
+async fn output(reports: &Reports, name: &str, body: &Value) {
+    reports.send(event(name, body)).await;
 }
 
 fn not_written(error: &io::Error) -> Ending {

@@ -15,6 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::echo::{Echo, Stream};
 use crate::process::{CommandSpec, End, Processes, Running};
 use crate::questions::pass;
 
@@ -74,6 +75,9 @@ pub(super) enum Trouble {
     /// It knows one of that name already.
     #[error("Claude Code has a conversation of that name: {0}")]
     NameTaken(String),
+    /// What was written down of the conversation is not there any more.
+    #[error("the record of the conversation was removed or damaged")]
+    RecordGone,
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -85,6 +89,9 @@ pub(super) struct Program {
     outgoing: Option<mpsc::Sender<String>>,
     lines: mpsc::Receiver<Vec<u8>>,
     complaints: Rc<RefCell<Vec<u8>>>,
+    /// How it ended, once that is known, and whether it was asked to.
+    end: Option<End>,
+    is_closing: bool,
     /// Lines that were none.
     garbage: u64,
     next_request: u64,
@@ -120,6 +127,8 @@ impl Program {
             outgoing: Some(outgoing),
             lines,
             complaints,
+            end: None,
+            is_closing: false,
             garbage: 0,
             next_request: 1,
             _tasks: tasks,
@@ -196,7 +205,15 @@ impl Program {
     /// What it says next; nothing: it has ended. Safe to cancel.
     pub(super) async fn next(&mut self) -> Option<Heard> {
         loop {
-            let line = self.lines.recv().await?;
+            let line = tokio::select! {
+                biased;
+                line = self.lines.recv() => line?,
+                // What it started may hold its output open, and would be listened to for ever.
+                end = self.running.wait(), if self.end.is_none() => {
+                    self.note_end(end);
+                    continue;
+                }
+            };
             let raw = String::from_utf8(line).ok().and_then(|line| {
                 let line = line.trim();
                 line.starts_with('{').then(|| RawValue::from_string(line.to_owned()).ok()).flatten()
@@ -217,13 +234,29 @@ impl Program {
         self.garbage
     }
 
-    /// How it ended, once it says nothing any more.
+    /// Takes note of its end. What it has started ends with it: an agent that is started again would find somebody at
+    /// work of whom it knows nothing.
+    fn note_end(&mut self, end: End) {
+        self.end = Some(end);
+        if !self.has_ended_as_asked() {
+            self.running.terminate(END_GRACE);
+        }
+    }
+
+    fn has_ended_as_asked(&self) -> bool {
+        self.is_closing && matches!(self.end, Some(End::Exited(_)))
+    }
+
+    /// How it ended, once it says nothing any more. Nothing that it has started is left then.
     pub(super) async fn end(&mut self) -> String {
-        let end = tokio::select! {
-            end = self.running.wait() => Some(end),
-            () = tokio::time::sleep(END_GRACE) => None,
-        };
-        let how = match end {
+        if self.end.is_none() {
+            tokio::select! {
+                end = self.running.wait() => self.note_end(end),
+                () = tokio::time::sleep(END_GRACE) => {}
+            }
+        }
+        self.kill().await;
+        let how = match &self.end {
             Some(End::Exited(code)) => format!("Claude Code ended with code {code}"),
             Some(End::Killed(signal)) => format!("Claude Code was ended by signal {signal}"),
             Some(End::NotStarted(why)) => format!("Claude Code could not be started: {why}"),
@@ -237,21 +270,24 @@ impl Program {
         }
     }
 
-    /// Lets it end by itself, and hands over what it still says. What it left running in the background stays.
+    /// Lets it end by itself, and hands over what it still says. What it left running in the background stays, unless it
+    /// had ended already, or is killed.
     pub(super) async fn close(mut self, mut last: impl FnMut(Heard)) {
+        self.is_closing = self.end.is_none() && !self.has_ended();
         // An end of its input ends it.
         self.outgoing = None;
         let ended = async {
             while let Some(heard) = self.next().await {
                 last(heard);
             }
-            self.running.wait().await;
+            let end = self.running.wait().await;
+            self.note_end(end);
         };
         let is_late = tokio::select! {
             () = ended => false,
             () = pass(END_PATIENCE) => true,
         };
-        if is_late {
+        if is_late || !self.has_ended_as_asked() {
             self.kill().await;
         }
     }
@@ -321,11 +357,13 @@ async fn read(mut stdout: pipe::Receiver, heard: mpsc::Sender<Vec<u8>>) {
 }
 
 async fn complain(mut stderr: pipe::Receiver, complaints: Rc<RefCell<Vec<u8>>>) {
+    let mut echo = Echo::new(Stream::Error);
     let mut chunk = [0; 4096];
     loop {
         match stderr.read(&mut chunk).await {
             Ok(0) | Err(_) => return,
             Ok(read) => {
+                echo.hear(&chunk[..read]);
                 let mut kept = complaints.borrow_mut();
                 kept.extend_from_slice(&chunk[..read]);
                 let excess = kept.len().saturating_sub(MAX_COMPLAINT_BYTES);

@@ -182,6 +182,16 @@ impl Record {
         self.journal.sync()
     }
 
+    /// Makes everything that was written down survive.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.journal.sync()
+    }
+
+    /// Whether everything that was written down is still there. What cannot be read is not.
+    pub(super) fn is_there(&self) -> bool {
+        self.journal.is_in(&self.path).unwrap_or(false)
+    }
+
     /// How many bytes there are, their hash, and how many turns are in them.
     pub(super) fn fingerprint(&self) -> (u64, String, u32) {
         let (bytes, hash) = self.journal.fingerprint();

@@ -3,11 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use ash_protocol::NO_RUN;
 use serde_json::json;
 
 use super::process::{Heard, Program, Trouble};
 use super::setup::{Setup, Which};
-use super::transcript::Found;
+use super::transcript::{Found, Transcript};
 use super::turn::Wish;
 use super::{CUT, Claude, output};
 use crate::questions::{new_id, pass};
@@ -33,12 +34,27 @@ impl Claude {
                 self.notices.push(format!("the transcript was made anew: {why}"));
             }
             self.which = Which::Known(name);
+            self.adopt(&transcript)?;
         } else if self.record.turns() > 0 && transcript.has_messages() {
             // The first turn was cut before any of it was mirrored.
             self.which = Which::Known(name);
+            self.adopt(&transcript)?;
         } else {
             transcript.set_aside()?;
             self.which = Which::New(name);
+        }
+        Ok(())
+    }
+
+    /// Writes down what the program has written down and was killed before it repeated that. It goes on from there, so
+    /// the record has to have it.
+    fn adopt(&mut self, transcript: &Transcript) -> io::Result<()> {
+        let beyond = transcript.beyond(&self.record)?;
+        if !beyond.is_empty() {
+            let file = transcript.path().to_string_lossy();
+            let events = self.write_down(NO_RUN, &file, &beyond);
+            self.aside.events.extend(events);
+            self.aside.is_unproven = true;
         }
         Ok(())
     }
@@ -104,6 +120,11 @@ impl Claude {
     /// Starts the program. Each remedy is tried once: one that did not help will not help the second time.
     pub(super) async fn start(&mut self, setup: Setup) -> Result<(), Trouble> {
         let (mut is_rebuilt, mut is_renamed) = (false, false);
+        // Everything that the program is given comes from the record.
+        if !self.record.is_there() {
+            self.is_record_gone = true;
+            return Err(Trouble::RecordGone);
+        }
         self.prove().map_err(|error| not_there(&error))?;
         loop {
             let command = setup.command(&self.executable, &self.settings, &self.which);
@@ -155,6 +176,7 @@ impl Claude {
     /// Cuts off calls that have no answer, which the model's provider refuses. Says whether there were any.
     pub(super) async fn cut_poison(&mut self, run: &str, reports: &Reports) -> io::Result<bool> {
         self.stop().await;
+        self.tell_aside(reports).await;
         let Some(uuid) = self.transcript().cut_before_unanswered()? else { return Ok(false) };
         self.record.cut(run, &uuid)?;
         output(reports, CUT, &json!({ "uuid": uuid })).await;
@@ -171,6 +193,7 @@ impl Claude {
         reports: &Reports,
     ) -> io::Result<()> {
         self.stop().await;
+        self.tell_aside(reports).await;
         let transcript = self.transcript();
         match transcript.cut_before(given) {
             Ok(true) => {}

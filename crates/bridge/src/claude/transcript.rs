@@ -17,6 +17,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use self::hold::Held;
 use super::record::Record;
@@ -121,7 +122,8 @@ impl Transcript {
             let Some(Head { uuid: Some(uuid), parent_uuid: Some(parent), .. }) = head else {
                 return;
             };
-            let goes_on = kept.contains(&parent) || held.is_of_the_last_turn(&parent);
+            let is_open = held.is_of_the_last_turn(&parent) && held.is_at_the_end(&parent);
+            let goes_on = kept.contains(&parent) || is_open;
             if goes_on && !held.has(&uuid) && beyond.len() < MAX_BEYOND && kept.insert(uuid) {
                 beyond.push(line.to_vec());
             }
@@ -135,6 +137,31 @@ impl Transcript {
             record.write_mirrored(out)?;
             beyond.iter().try_for_each(|line| out.write_all(line))
         })
+    }
+
+    /// What the file has beyond the record: the program was killed before it could repeat that.
+    pub(super) fn beyond(&self, record: &Record) -> io::Result<Vec<Box<RawValue>>> {
+        let held = Held::against(record)?;
+        let mut beyond = Vec::new();
+        let read = lines(&self.path, |line, head| {
+            let Some(Head { uuid: Some(uuid), is_sidechain: false, .. }) = head else { return };
+            let raw = std::str::from_utf8(line).ok().map(|line| line.trim().to_owned());
+            if let Some(raw) = raw.and_then(|raw| RawValue::from_string(raw).ok())
+                && !held.has(&uuid)
+                && beyond.len() < MAX_BEYOND
+            {
+                beyond.push(raw);
+            }
+        });
+        match read {
+            Err(error) if !is_unreadable(&error) => Err(error),
+            Ok(()) | Err(_) => Ok(beyond),
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Leaves out everything from the first call that was never answered on: what a model's provider does
@@ -230,6 +257,11 @@ impl Head {
     fn is_said(&self) -> bool {
         matches!(self.r#type.as_deref(), Some("user" | "assistant")) && !self.is_api_error_message
     }
+
+    /// Whether that was the agent.
+    fn is_of_the_agent(&self) -> bool {
+        self.r#type.as_deref() == Some("assistant")
+    }
 }
 
 /// Hands every line to `take`, with what it says of itself; nothing, if it is no line of a transcript. A last line
@@ -276,7 +308,6 @@ fn encoded(workspace: &Path) -> String {
 #[cfg(test)]
 mod test {
     use serde_json::json;
-    use serde_json::value::RawValue;
 
     use super::*;
 

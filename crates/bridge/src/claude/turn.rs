@@ -13,6 +13,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::process::Heard;
+use super::servers;
 
 /// Tools that leave the work to an agent of its own.
 const DELEGATING: [&str; 2] = ["Task", "Agent"];
@@ -130,7 +131,26 @@ impl Turn {
 
     /// Whether the program is done with what it was given.
     pub(super) fn is_over(&self) -> bool {
-        self.is_done && (self.is_at_rest || !self.tells_state)
+        self.is_done && self.is_at_rest()
+    }
+
+    /// Whether it has said the end of what it was given.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done && self.result.is_some()
+    }
+
+    /// What is missing of it if the program ends after that.
+    pub(super) fn lack(&self) -> Option<&'static str> {
+        if self.background {
+            return Some("while something that it had begun went on");
+        }
+        let is_written_down = !self.mirrored.is_empty() && self.is_mirrored();
+        (!is_written_down).then_some("before its last word was written down")
+    }
+
+    /// Whether it is at rest, as far as it tells.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_at_rest || !self.tells_state
     }
 
     /// Whether what it said last was written down by it.
@@ -166,6 +186,7 @@ impl Turn {
                 self.state(&raw);
                 Vec::new()
             }
+            ("system", Some("init")) => servers::begun(raw),
             ("system", Some("background_tasks_changed")) => {
                 self.background = tasks(&raw) > 0;
                 passed_on("system_background_tasks_changed", raw)
@@ -396,7 +417,7 @@ pub(super) fn output(name: &str, body: &Value) -> Wish {
 }
 
 /// Something that we do not know, as it came.
-fn passed_on(name: &str, body: Box<RawValue>) -> Vec<Wish> {
+pub(super) fn passed_on(name: &str, body: Box<RawValue>) -> Vec<Wish> {
     vec![Wish::Report(Event::Output { name: name.to_owned(), body })]
 }
 

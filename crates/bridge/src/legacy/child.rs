@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::wire::{self, Heard};
+use crate::echo::{Echo, Stream};
 use crate::process::{CommandSpec, End, Processes, Running};
 use crate::questions::{new_id, pass};
 
@@ -100,10 +101,12 @@ impl Child {
         let signs = Rc::new(Signs::default());
         let mut tasks = JoinSet::new();
         if let Some(stdout) = running.stdout.take() {
-            tasks.spawn_local(hear_out(stdout, Rc::clone(&signs), Says::WhenItListens));
+            let echo = Echo::new(Stream::Output);
+            tasks.spawn_local(hear_out(stdout, Rc::clone(&signs), Says::WhenItListens, echo));
         }
         if let Some(stderr) = running.stderr.take() {
-            tasks.spawn_local(hear_out(stderr, Rc::clone(&signs), Says::Anything));
+            let echo = Echo::new(Stream::Error);
+            tasks.spawn_local(hear_out(stderr, Rc::clone(&signs), Says::Anything, echo));
         }
         let started = tokio::select! {
             started = meet(&mut running, &socket, &signs) => started,
@@ -279,7 +282,7 @@ enum Says {
     Anything,
 }
 
-async fn hear_out(mut stream: pipe::Receiver, signs: Rc<Signs>, mut says: Says) {
+async fn hear_out(mut stream: pipe::Receiver, signs: Rc<Signs>, mut says: Says, mut echo: Echo) {
     let mut chunk = [0; 4096];
     loop {
         let read = match stream.read(&mut chunk).await {
@@ -292,6 +295,7 @@ async fn hear_out(mut stream: pipe::Receiver, signs: Rc<Signs>, mut says: Says) 
             said = &said[1..];
         }
         says = Says::Anything;
+        echo.hear(said);
         let mut kept = signs.printed.borrow_mut();
         kept.extend_from_slice(said);
         let excess = kept.len().saturating_sub(MAX_PRINTED_BYTES);

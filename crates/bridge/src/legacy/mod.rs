@@ -74,8 +74,6 @@ pub struct Legacy {
     is_asked: bool,
     /// Whether one has run here before.
     has_run: bool,
-    /// What the program says that everything has cost.
-    total_usd: f64,
     /// What is to be said once there is a run to say it in.
     notices: Vec<String>,
     /// What it said while there was none.
@@ -121,7 +119,6 @@ impl Legacy {
             child: None,
             is_asked: false,
             has_run: false,
-            total_usd: 0.0,
             notices,
             strays: 0,
         })
@@ -216,7 +213,7 @@ impl Legacy {
         let command = setup::command(&self.program, &self.settings, &self.session, &path)?;
         let child = Child::start(&self.processes, command, socket, self.patience).await?;
         self.child = Some(child);
-        (self.is_asked, self.total_usd) = (false, 0.0);
+        self.is_asked = false;
         Ok(())
     }
 
@@ -237,9 +234,8 @@ impl Legacy {
             }
             let preamble = self.preamble(before.as_deref(), turns_before, reports).await;
             let query = prompt.query(&self.session, &self.settings, preamble.as_deref());
-            let mut turn = Turn::after(self.total_usd);
+            let mut turn = Turn::default();
             let ended = self.listen(&mut turn, &query, &run, reports, interrupt).await;
-            self.total_usd = turn.total_usd();
             match ended {
                 Ok(ending) => return self.finish(&run, ending, turn.usage),
                 // It had ended already, and nobody had noticed: nothing of the prompt got through.

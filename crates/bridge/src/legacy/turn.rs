@@ -24,8 +24,6 @@ pub(super) struct Turn {
     is_streaming: bool,
     pub(super) usage: Usage,
     result: Option<Outcome>,
-    /// What the program says that everything has cost so far.
-    total_usd: f64,
 }
 
 /// What a message says of itself.
@@ -64,16 +62,6 @@ struct Tokens {
 }
 
 impl Turn {
-    /// A run that comes after everything has cost that much.
-    pub(super) fn after(total_usd: f64) -> Self {
-        Self { total_usd, ..Self::default() }
-    }
-
-    /// What everything has cost now.
-    pub(super) fn total_usd(&self) -> f64 {
-        self.total_usd
-    }
-
     /// Whether the agent has said anything.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
@@ -167,10 +155,9 @@ impl Turn {
         usage.cache_creation_tokens += outcome.usage.cache_creation_input_tokens;
         usage.cache_read_tokens += outcome.usage.cache_read_input_tokens;
         if let Some(total) = outcome.total_cost_usd.or(outcome.cost_usd) {
-            // It goes on over the messages of one conversation; a lower one is of another.
-            let before = if total < self.total_usd { 0.0 } else { self.total_usd };
-            usage.cost_micro_usd += micro(total - before);
-            self.total_usd = total;
+            // Results of one query tell a sum, and the next query begins with nothing: the original runs a program
+            // of its own for each.
+            usage.cost_micro_usd = usage.cost_micro_usd.max(micro(total));
         }
         let mut body = json!({ "numTurns": outcome.num_turns, "result": outcome.result });
         if let Value::Object(fields) = &mut body {

@@ -14,10 +14,9 @@
 //!
 //! - **The socket is the life of the tree.** It closes when the bridge dies or drops its
 //!   [`Running`], and the keeper kills everything at once.
-//! - **The end of the socket is the end of the tree.** A keeper ends when it has no child left, so
-//!   [`Running::gone`] waits for nothing but that.
+//! - **The end of the socket is the end of the tree.** A keeper ends when it has no child left.
 //! - **A keeper that is killed leaves its tree to the bridge**, which is a subreaper too and kills
-//!   every child it does not know ([`reaper`]).
+//!   every child it does not know ([`reaper`]). [`Running::gone`] waits for both.
 //!
 //! What a command started in the background outlives it, and lives until the bridge ends.
 
@@ -27,7 +26,7 @@ mod running;
 mod tree;
 mod wire;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::OpenOptions;
 use std::io;
@@ -87,6 +86,8 @@ struct Inner {
     keepers: RefCell<BTreeSet<i32>>,
     /// The sockets of trees whose command has ended.
     background: RefCell<VecDeque<UnixStream>>,
+    /// What the reaper knows of orphans; nothing, if there is no reaper.
+    may_have_orphans: Cell<Option<bool>>,
 }
 
 impl Processes {
@@ -96,6 +97,7 @@ impl Processes {
             program,
             keepers: RefCell::default(),
             background: RefCell::default(),
+            may_have_orphans: Cell::default(),
         }))
     }
 
@@ -135,8 +137,9 @@ impl Processes {
             .stderr(Stdio::null())
             .spawn()?;
         // Its handle is dropped unwaited: the reaper is the one who waits for children.
-        self.0.keepers.borrow_mut().insert(keeper.id().cast_signed());
-        Running::new(self.clone(), ours, stdin, stdout, stderr)
+        let keeper = keeper.id().cast_signed();
+        self.0.keepers.borrow_mut().insert(keeper);
+        Running::new((self.clone(), keeper), ours, stdin, stdout, stderr)
     }
 
     /// Keeps what a command left running.
@@ -150,6 +153,12 @@ impl Processes {
         if background.len() > MAX_BACKGROUND {
             background.pop_front();
         }
+    }
+
+    /// Whether a keeper that has ended may have left somebody who still runs.
+    fn has_remains(&self, keeper: i32) -> bool {
+        // Until it is reaped, what it kept is not known to be ours.
+        self.0.may_have_orphans.get().is_some_and(|orphans| orphans || self.is_keeper(keeper))
     }
 
     /// Whether a child is a keeper of ours that was not reaped.

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Processes, tree};
 
 /// Between two rounds of killing.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
 /// Reaps for ever.
 pub async fn reap(processes: Processes) {
@@ -26,6 +26,7 @@ pub async fn reap(processes: Processes) {
         if has_orphans {
             has_orphans = kill_orphans(&processes);
         }
+        processes.0.may_have_orphans.set(Some(has_orphans));
         if has_orphans {
             // A killed process takes a moment, and what it forked meanwhile comes to us silently.
             let _signal = tokio::time::timeout(PAUSE, ended.recv()).await;

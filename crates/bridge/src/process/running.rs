@@ -8,6 +8,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
 use super::Processes;
+use super::reaper::PAUSE;
 use super::wire::{self, Asked, Said};
 
 /// How a command ended.
@@ -37,6 +38,7 @@ pub struct Running {
     /// What the command complains of.
     pub stderr: Option<pipe::Receiver>,
     processes: Processes,
+    keeper: i32,
     /// Always there, but for the moment of being dropped.
     socket: Option<UnixStream>,
     heard: Vec<u8>,
@@ -47,7 +49,7 @@ pub struct Running {
 
 impl Running {
     pub(super) fn new(
-        processes: Processes,
+        (processes, keeper): (Processes, i32),
         socket: StdStream,
         stdin: Option<pipe::Sender>,
         stdout: Option<pipe::Receiver>,
@@ -58,6 +60,7 @@ impl Running {
             stdout,
             stderr,
             processes,
+            keeper,
             socket: Some(UnixStream::from_std(socket)?),
             heard: Vec::new(),
             end: None,
@@ -80,6 +83,10 @@ impl Running {
     pub async fn gone(&mut self) {
         while !self.is_gone {
             self.listen().await;
+        }
+        // A keeper that was killed says nothing of whom it kept.
+        while self.processes.has_remains(self.keeper) {
+            tokio::time::sleep(PAUSE).await;
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::entry::Entry;
 use crate::id::{QuestionId, RunId, SnapshotId};
 use crate::number::{Incarnation, Seq, SpoolPosition, Turn};
-use crate::resume::{IfLost, Transcript};
+use crate::resume::{FilesLost, IfLost, Transcript};
 use crate::run::{Outcome, Phase, Usage};
 use crate::snapshot::Snapshot;
 use crate::time::Timestamp;
@@ -123,6 +123,7 @@ impl RunChange {
             | Entry::ThinkingDelta { .. }
             | Entry::Message { .. }
             | Entry::Output { .. }
+            | Entry::Aside { .. }
             | Entry::PermissionRequest { .. }
             | Entry::PermissionDecided { .. }
             | Entry::PermissionAnswered { .. }
@@ -150,6 +151,8 @@ pub enum Effect {
         turns: u32,
         /// What becomes of it if its files cannot be brought back.
         if_lost: IfLost,
+        /// What was lost of them before, and the agent has yet to be told.
+        lost: Option<FilesLost>,
         /// What to bring back, if the files are gone.
         snapshot: Option<Snapshot>,
         /// Whether that was captured before the last turn, so that what it brings back is not the latest.

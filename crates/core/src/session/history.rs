@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::observe::TRANSCRIPT;
 use super::{
-    Decision, Keeping, LogEntry, OpenQuestion, PauseReason, Persistence, Questions, RunChange,
-    Sandbox, Session, State,
+    Decision, Keeping, LogEntry, Lost, OpenQuestion, PauseReason, Persistence, Questions,
+    RunChange, Sandbox, Session, State,
 };
-use crate::entry::Entry;
+use crate::entry::{Entry, Said};
 use crate::failure::{Failure, FailureCode};
 use crate::id::{RunId, SessionId};
 use crate::lineage::Lineage;
@@ -93,6 +93,12 @@ impl History {
                     self.known.transcript = Some(transcript);
                 }
             }
+            Entry::Aside { turn, said: Said::Output { name, body } } if name == TRANSCRIPT => {
+                if let Some(transcript) = Transcript::read(body.get()) {
+                    self.known.transcript = Some(transcript);
+                    self.at_turn.insert(*turn, self.known.clone());
+                }
+            }
             Entry::PermissionRequest { run, id, .. } => {
                 let (id, run, asked) = (*id, *run, logged.seq);
                 self.questions.push(OpenQuestion { id, run, asked, decided: None });
@@ -128,6 +134,7 @@ impl History {
             | Entry::ThinkingDelta { .. }
             | Entry::Message { .. }
             | Entry::Output { .. }
+            | Entry::Aside { .. }
             | Entry::ReportTooLarge { .. }
             | Entry::RunError { .. }
             | Entry::ReportsLost { .. } => {}
@@ -196,6 +203,7 @@ impl Session {
             transcript: known.transcript,
             interrupted_run: None,
             completed_runs: known.completed_runs,
+            lost: snapshot.as_ref().and_then(Lost::of),
             persistence: Persistence::of(snapshot.clone()),
             rewinding: None,
             put_backs: 0,

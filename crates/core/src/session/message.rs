@@ -198,12 +198,13 @@ pub struct NumberedReport {
     pub report: Report,
 }
 
-/// What a sandbox reports about the run it works on.
+/// What a sandbox reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The run. A report about any other than the current one is dropped.
-    pub run: RunId,
-    /// What happened in it.
+    /// The run that it is about. A report about any other than the current one is dropped. None: the agent says it
+    /// of its own accord.
+    pub run: Option<RunId>,
+    /// What happened.
     pub body: ReportBody,
 }
 

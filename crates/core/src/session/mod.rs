@@ -46,9 +46,11 @@
 //! stay in the queue of a session that is paused, and the next sandbox takes them. Where a session is
 //! stopped, broken or over they end with it, so that whoever waits for them is told.
 
+mod aside;
 mod decision;
 mod history;
 mod keep;
+mod lost;
 mod message;
 mod observe;
 mod persist;
@@ -78,6 +80,7 @@ use crate::time::Timestamp;
 pub use decision::{Decision, Effect, LogEntry, RunChange};
 pub use history::{BrokenHistory, History, Origin};
 pub use keep::{AwayOutcome, FilesPlace, Keeping};
+pub use lost::Lost;
 pub use message::{
     AgentEnding, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody, Request, Wake,
 };
@@ -130,6 +133,8 @@ pub struct Session {
     persistence: Persistence,
     #[serde(default, skip_serializing_if = "Keeping::is_untouched")]
     keeping: Keeping,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lost: Option<Lost>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rewinding: Option<Rewinding>,
     /// How often files were to be put back.
@@ -185,6 +190,7 @@ impl Session {
             interrupted_run: None,
             completed_runs: 0,
             persistence: Persistence::default(),
+            lost: None,
             rewinding: None,
             put_backs: 0,
             branched_at: Seq::ZERO,
@@ -411,6 +417,8 @@ impl Session {
             && !matches!(self.sandbox, Sandbox::Stopping { .. } | Sandbox::None)
         {
             Some("a session goes back though something runs")
+        } else if self.persistence.is_out_of_order() {
+            Some("an earlier capture is waited for, and no later one")
         } else if self.puts_back()
             && (self.sandbox != Sandbox::None || self.persistence.is_under_way())
         {

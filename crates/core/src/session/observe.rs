@@ -175,6 +175,7 @@ impl Session {
             _ if wanted_pause => Some(PauseReason::Requested),
             // Nothing went wrong with the session: the next prompt brings it back.
             Death::Lost | Death::FilesGone => Some(PauseReason::ServerRestart),
+            Death::RecordGone => Some(PauseReason::Evicted),
             Death::RunnerLost => Some(PauseReason::RunnerLost),
             Death::Stopped
             | Death::Exited(_)
@@ -207,7 +208,7 @@ impl Session {
     }
 
     /// Pauses an active session that has lost its sandbox, or has to give it up.
-    fn rest(
+    pub(super) fn rest(
         &mut self,
         ctx: &Context<'_>,
         out: &mut Decision,
@@ -246,14 +247,13 @@ impl Session {
         }
         self.spool = position;
 
-        let Some(current) = self.current.as_mut().filter(|run| run.id == report.run) else {
-            return;
-        };
+        let Some(of) = report.run else { return self.said_aside(ctx, out, report.body) };
+        let Some(current) = self.current.as_mut().filter(|run| run.id == of) else { return };
         let run = current.id;
         current.delivery = Delivery::Begun;
         let bytes = report.body.size();
         if bytes > MAX_REPORT_BYTES {
-            self.log(ctx, out, Entry::ReportTooLarge { run, bytes: bytes as u64 });
+            self.log(ctx, out, Entry::ReportTooLarge { run: Some(run), bytes: bytes as u64 });
             return;
         }
         match report.body {
@@ -318,12 +318,11 @@ impl Session {
                     }
                 };
                 self.end_run(ctx, out, run, outcome, usage);
-                self.want_capture(ctx.now);
                 if self.state == State::Active && ending.is_some_and(|ending| ending.then_pause) {
                     self.freeze(ctx, out, PauseReason::Requested);
                 }
                 // Before the next prompt is handed over: this is what the turn left.
-                self.capture_if_due(ctx, out);
+                self.capture_turn(ctx, out);
                 self.start_next_run(ctx, out);
             }
         }

@@ -1,7 +1,9 @@
 //! When what the agent works on is captured, and what came of it.
 //!
 //! A capture is *wanted* at a time, *asked for* when the sandbox slot allows it, and over when its outcome was
-//! observed. One is asked for at a time; whatever is wanted meanwhile is one more. A failure never touches the
+//! observed. One is asked for at a time; whatever is wanted meanwhile is one more. Only the end of a turn does not wait:
+//! the next one changes the files, so another capture is asked for though earlier ones are still being stored, as long
+//! as they are not too many. A failure never touches the
 //! session beside this: it is remembered, shown, and tried again. Files that are gone are such a failure, unless they
 //! are known to be elsewhere: nothing is bound to a turn that they are not of.
 //!
@@ -9,23 +11,24 @@
 //! |---|---|
 //! | a run ends | at once, before the next prompt is handed over |
 //! | the sandbox is frozen, or gone | at once: nothing moves |
-//! | a command is run, or files are written from outside | when that has stopped for a moment |
+//! | a command is run, or files are written from outside | when that has stopped for a moment, or the next turn begins |
 //! | the sandbox lives on | every now and then |
 //! | somebody wants the files as they are: a fork, an export | at once, if something is to be captured |
 //!
 //! While the slot is on its way from one thing to another (starting, freezing, thawing, stopping) it waits.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, FilesPlace, Sandbox, Session, State};
-use crate::failure::MAX_MESSAGE_BYTES;
+use super::{Decision, Effect, FilesPlace, PauseReason, Sandbox, Session, State};
+use crate::failure::{Death, MAX_MESSAGE_BYTES};
 use crate::id::SnapshotId;
 use crate::number::{Incarnation, Seq, Turn};
 use crate::policy::{Context, Policy};
 use crate::refusal::Refusal;
-use crate::resume::{Found, Transcript, Workspace};
+use crate::resume::{FilesLost, Found, Transcript, Workspace};
 use crate::snapshot::{PersistOutcome, Snapshot};
 use crate::time::Timestamp;
 
@@ -39,14 +42,22 @@ const MAX_RETRIES_OF_ENDED: u32 = 10;
 /// How often files are looked for that are gone. They do not come back by themselves.
 const MAX_RETRIES_OF_GONE: u32 = 10;
 
+/// How many captures of one session can be under way: each is of a turn, and holds what that turn changed until it is
+/// stored.
+const MAX_UNDER_WAY: usize = 16;
+
 /// Where a session stands with its snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Persistence {
     /// How many captures were asked for: tells the outcome of one from that of another.
     #[serde(default)]
     number: u64,
+    /// The one that was asked for last, if its outcome is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    asked: Option<Asked>,
+    pub(super) asked: Option<Asked>,
+    /// Those of earlier turns whose outcome is not known either, by their number. They are over before the last one is.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) earlier: BTreeMap<u64, Asked>,
     /// When another one is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     due: Option<Timestamp>,
@@ -70,16 +81,18 @@ pub struct Persistence {
 
 /// A capture whose outcome is not known, and the moment that it is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Asked {
+pub(super) struct Asked {
     seq: Seq,
-    turn: Turn,
+    pub(super) turn: Turn,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    through: Option<Seq>,
+    pub(super) through: Option<Seq>,
     at: Timestamp,
     deadline: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     transcript: Option<Transcript>,
     completed_runs: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lost: Option<FilesLost>,
 }
 
 /// Captures that failed, since the last one that did not.
@@ -119,7 +132,13 @@ impl Persistence {
 
     /// Whether everything that was wanted is over.
     pub fn is_settled(&self) -> bool {
-        self.asked.is_none() && self.due.is_none()
+        !self.is_under_way() && self.due.is_none()
+    }
+
+    /// Whether what a turn left is being captured.
+    pub fn is_capturing(&self, turn: Turn) -> bool {
+        let mut all = self.asked.iter().chain(self.earlier.values());
+        all.any(|asked| asked.turn == turn && asked.through.is_none())
     }
 
     /// Nothing is wanted: everything is in this snapshot.
@@ -132,7 +151,21 @@ impl Persistence {
     }
 
     pub(super) fn is_under_way(&self) -> bool {
-        self.asked.is_some()
+        self.asked.is_some() || !self.earlier.is_empty()
+    }
+
+    /// Whether an earlier one is under way though the last one is not: nothing leads there.
+    pub(super) fn is_out_of_order(&self) -> bool {
+        self.asked.is_none() && !self.earlier.is_empty()
+    }
+
+    /// What was asked for under a number, if its outcome is not known. Captures are over in the order in which they were
+    /// asked for: an earlier one that nobody has heard of by then was lost with whoever was at it.
+    fn take(&mut self, number: u64) -> Option<Asked> {
+        let later = self.earlier.split_off(&number);
+        let asked = if number == self.number { self.asked.take() } else { None };
+        self.earlier = later;
+        asked.or_else(|| self.earlier.remove(&number))
     }
 
     /// Takes note of a snapshot that there is now. What was good before it is remembered for as long as it may be
@@ -180,7 +213,9 @@ impl Session {
             self.keeping.keep_in_place();
         }
         let is_wanted = self.persistence.due.is_some() && self.persistence.failed.is_none();
-        if is_new || is_wanted {
+        // What was left running, or what prepared the sandbox, may have changed something unseen.
+        let may_differ = self.is_idle() && self.persistence.is_settled();
+        if is_new || is_wanted || may_differ {
             self.want_capture(ctx.now);
         }
         Ok(())
@@ -252,8 +287,11 @@ impl Session {
 
     /// When a capture is to be asked for, or to be given up.
     pub fn capture_deadline(&self, policy: &Policy) -> Option<Timestamp> {
-        if let Some(asked) = &self.persistence.asked {
-            return Some(asked.deadline);
+        let this = &self.persistence;
+        if let Some(first) =
+            this.earlier.values().chain(&this.asked).map(|asked| asked.deadline).min()
+        {
+            return Some(first);
         }
         if !self.may_capture() {
             return None;
@@ -267,15 +305,41 @@ impl Session {
         [self.persistence.due, interval].into_iter().flatten().min()
     }
 
+    /// A turn is over, and the next one may begin at once: what it left is captured whatever else is being stored.
+    pub(super) fn capture_turn(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        self.want_capture(ctx.now);
+        let this = &self.persistence;
+        let has_room = this.earlier.len() + 1 < MAX_UNDER_WAY;
+        if has_room
+            && self.may_capture()
+            && let Some(asked) = self.persistence.asked.take()
+        {
+            self.persistence.earlier.insert(self.persistence.number, asked);
+            return self.ask_for_a_capture(ctx, out);
+        }
+        self.capture_if_due(ctx, out);
+    }
+
+    /// The next turn begins. What was done from outside since the last one is captured before that, and not in a moment:
+    /// it belongs to where the conversation was.
+    pub(super) fn capture_before_turn(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        if self.persistence.due.is_some() && self.persistence.failed.is_none() {
+            self.capture_turn(ctx, out);
+        }
+    }
+
     /// Asks for a capture, if one is due and the slot allows it.
     pub(super) fn capture_if_due(&mut self, ctx: &Context<'_>, out: &mut Decision) {
         let is_due = self.capture_deadline(ctx.policy).is_some_and(|due| due <= ctx.now);
-        if self.persistence.asked.is_some() || !is_due {
-            return;
+        if is_due && !self.persistence.is_under_way() {
+            self.ask_for_a_capture(ctx, out);
         }
+    }
+
+    fn ask_for_a_capture(&mut self, ctx: &Context<'_>, out: &mut Decision) {
         // Nobody did anything, and nothing is wanted: only what was left running may have.
         let only_if_busy = self.persistence.due.is_none() && self.current.is_none();
-        let through = self.knows_through();
+        let (through, lost) = (self.knows_through(), self.lost_of_turn());
         let this = &mut self.persistence;
         this.number += 1;
         this.due = None;
@@ -288,6 +352,7 @@ impl Session {
             deadline: ctx.now.plus(ctx.policy.persist_timeout),
             transcript: self.transcript.clone(),
             completed_runs: self.completed_runs,
+            lost,
         });
         out.effects.extend(self.capture_effect(only_if_busy));
     }
@@ -299,10 +364,13 @@ impl Session {
         // One of files that may be torn is not as good as one of the same files that are not; nor is one from the
         // middle of a turn that is over.
         let same = last.filter(|last| {
+            // What is on its way may be other files of the same moment: then this is the newer one.
+            let is_newest = self.persistence.earlier.is_empty();
             let is_alike = last.turn == asked.turn
                 && last.through.is_some() == asked.through.is_some()
-                && last.transcript == asked.transcript;
-            is_alike && !last.captured.unproven && !self.persistence.is_lost
+                && last.transcript == asked.transcript
+                && last.lost == asked.lost;
+            is_newest && is_alike && !last.captured.unproven && !self.persistence.is_lost
         });
         Some(Effect::Persist {
             incarnation: self.incarnation,
@@ -319,22 +387,21 @@ impl Session {
         number: u64,
         outcome: PersistOutcome,
     ) {
-        if number != self.persistence.number {
-            return;
-        }
-        let Some(asked) = self.persistence.asked.take() else { return };
+        let Some(asked) = self.persistence.take(number) else { return };
+        let is_last = number == self.persistence.number;
         match outcome {
             PersistOutcome::Captured(captured) => {
-                let Asked { seq, turn, through, at, transcript, completed_runs, deadline: _ } =
-                    asked;
+                let Asked { seq, turn, through, at, transcript, completed_runs, lost, .. } = asked;
                 let snapshot =
-                    Snapshot { captured, seq, turn, through, at, transcript, completed_runs };
+                    Snapshot { captured, seq, turn, through, at, transcript, completed_runs, lost };
                 self.persistence.failed = None;
                 self.persistence.add(snapshot, out);
             }
             PersistOutcome::Unchanged => self.persistence.failed = None,
+            // Its moment is over. What can be captured now is, by the one that comes after it.
+            PersistOutcome::Gone | PersistOutcome::Failed { .. } if !is_last => {}
             PersistOutcome::Gone if self.has_no_files_in_place() => self.persistence.failed = None,
-            PersistOutcome::Gone => self.files_are_gone(ctx),
+            PersistOutcome::Gone => self.files_are_gone(ctx, out),
             PersistOutcome::Failed { message } => self.capture_failed(ctx, out, message),
         }
         self.capture_if_due(ctx, out);
@@ -360,8 +427,9 @@ impl Session {
         }
         let (seq, turn, at) = (self.last_seq, self.lineage.head(), ctx.now);
         let (transcript, completed_runs) = (self.transcript.clone(), self.completed_runs);
-        let through = self.knows_through();
-        let snapshot = Snapshot { captured, seq, turn, through, at, transcript, completed_runs };
+        let (through, lost) = (self.knows_through(), self.lost_of_turn());
+        let snapshot =
+            Snapshot { captured, seq, turn, through, at, transcript, completed_runs, lost };
         self.persistence.add(snapshot, out);
     }
 
@@ -372,11 +440,27 @@ impl Session {
         is_new || self.incarnation == Incarnation::ZERO || self.keeping.files() == FilesPlace::Away
     }
 
-    /// What the session works on is not there any more. What was captured before is what a start brings back.
-    fn files_are_gone(&mut self, ctx: &Context<'_>) {
+    /// What the session works on is not there any more. What was captured before is what a start brings back. Whatever
+    /// still works on what was there works for nothing, and is ended; the next prompt begins with files again.
+    fn files_are_gone(&mut self, ctx: &Context<'_>, out: &mut Decision) {
         // There is nothing to lose by going back, and it brings files.
         let most = if self.rewinding.is_some() { 0 } else { MAX_RETRIES_OF_GONE };
         self.note_failure(ctx, "its files are not there any more".to_owned(), most);
+        match (&self.state, self.sandbox) {
+            (State::Active, Sandbox::Live) => {
+                self.rest(ctx, out, PauseReason::Evicted, Death::FilesGone.failure());
+            }
+            (_, Sandbox::Frozen { .. }) => self.stop_sandbox(ctx, out),
+            (
+                _,
+                Sandbox::None
+                | Sandbox::Starting { .. }
+                | Sandbox::Live
+                | Sandbox::Freezing { .. }
+                | Sandbox::Thawing { .. }
+                | Sandbox::Stopping { .. },
+            ) => {}
+        }
     }
 
     fn capture_failed(&mut self, ctx: &Context<'_>, out: &mut Decision, message: String) {
@@ -397,8 +481,11 @@ impl Session {
 
     /// Leads out of a capture that nobody heard of again, and asks for what is due.
     pub(super) fn capture_is_late(&mut self, ctx: &Context<'_>, out: &mut Decision) {
+        self.persistence.earlier.retain(|_, asked| asked.deadline > ctx.now);
         if self.persistence.asked.as_ref().is_some_and(|asked| asked.deadline <= ctx.now) {
             self.persistence.asked = None;
+            // Where the clock was set back, an earlier one can have a later deadline. It is over before this one is.
+            self.persistence.earlier.clear();
             self.capture_failed(ctx, out, "it took too long".to_owned());
         }
         self.capture_if_due(ctx, out);

@@ -2,6 +2,7 @@
 
 use super::{Effect, Sandbox, Session};
 use crate::run::Delivery;
+use crate::time::Timestamp;
 
 impl Session {
     /// The effects that may not have been performed, or whose outcome may have been lost. The
@@ -31,6 +32,30 @@ impl Session {
         owed.extend(self.put_back_effect());
         owed.extend(self.put_away_effect());
         owed
+    }
+
+    /// Somebody else owns the session now, who makes the capture that was asked for again. But not if the agent has gone
+    /// on since: it would be of another moment than the one that it is bound to. What was asked for earlier is lost.
+    pub fn taken_over(&mut self, now: Timestamp) {
+        self.persistence.earlier.clear();
+        let Some(asked) = &self.persistence.asked else { return };
+        let moves = match self.sandbox {
+            Sandbox::Live | Sandbox::Thawing { .. } => true,
+            Sandbox::None
+            | Sandbox::Starting { .. }
+            | Sandbox::Freezing { .. }
+            | Sandbox::Frozen { .. }
+            | Sandbox::Stopping { .. } => false,
+        };
+        let is_so_still = match &self.current {
+            None => asked.turn == self.lineage.head(),
+            // Whoever has not begun has changed nothing.
+            Some(run) => asked.through.is_none() && matches!(run.delivery, Delivery::Sent { .. }),
+        };
+        if moves && !is_so_still {
+            self.persistence.asked = None;
+            self.want_capture(now);
+        }
     }
 
     /// What the agent may not have been told about the current run.

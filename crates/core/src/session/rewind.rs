@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, PauseReason, Sandbox, Session, State};
+use super::{Decision, Effect, Lost, PauseReason, Sandbox, Session, State};
 use crate::entry::Entry;
 use crate::policy::Context;
 use crate::refusal::Refusal;
@@ -225,6 +225,7 @@ impl Session {
         let (snapshot, through) = (Some(to.captured.id), to.through);
         self.transcript = to.transcript.clone();
         self.completed_runs = to.completed_runs;
+        self.lost = Lost::of(&to);
         (self.recalled, self.interrupted_run) = (None, None);
         self.log(ctx, out, Entry::Rewound { from, to: to.turn, snapshot, through });
         self.branched_at = self.last_seq;

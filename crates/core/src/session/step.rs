@@ -8,7 +8,7 @@ use crate::entry::{EndedBy, Entry, ResumePath};
 use crate::failure::{Failure, FailureCode};
 use crate::id::RunId;
 use crate::policy::{Context, MAX_GATHERED_BYTES};
-use crate::resume::{Conversation, Found, Receipt, Workspace};
+use crate::resume::{Conversation, Found, Native, Receipt, Workspace};
 use crate::run::{CurrentRun, Delivery, Outcome, QueuedRun, Usage};
 use crate::time::Timestamp;
 
@@ -81,6 +81,7 @@ impl Session {
             completed_runs: self.completed_runs,
             turns: self.lineage.turns(),
             if_lost: self.if_lost,
+            lost: self.lost_files(),
             snapshot: self.persistence.last().cloned(),
             is_behind: self.persistence.last().is_some_and(|last| last.turn != self.lineage.head()),
             proven: self.persistence.proven().cloned().map(Box::new),
@@ -166,6 +167,7 @@ impl Session {
             return;
         }
         let Some(QueuedRun { id: run, timeout }) = self.queue.pop_front() else { return };
+        self.capture_before_turn(ctx, out);
         let (turn, parent_turn) = self.lineage.begin();
         self.log(ctx, out, Entry::RunStarted { run, turn, parent_turn });
         self.current = Some(CurrentRun {
@@ -218,7 +220,14 @@ impl Session {
             let turns = turns.min(turns_in_log);
             self.recalled = Some(Conversation { native, turns, turns_in_log });
         }
-        let conversation = self.conversation();
+        if let Some(found) = &found {
+            self.note_lost_files(found);
+        }
+        let mut conversation = self.conversation();
+        if path == ResumePath::Warm && conversation.native == Native::Rebuilt {
+            // That was done when its sandbox came up. Now nothing had to be.
+            conversation.native = Native::Intact;
+        }
         let (Back::Warm { asked_at } | Back::Cold { asked_at, .. }) = back;
         let duration = asked_at.map(|asked_at| ctx.now.since(asked_at)).unwrap_or_default();
         let receipt = Receipt {
@@ -256,6 +265,7 @@ impl Session {
             Outcome::Completed(_) => {
                 self.completed_runs = self.completed_runs.saturating_add(1);
                 self.interrupted_run = None;
+                self.lost = None;
             }
             Outcome::Interrupted(_) => self.interrupted_run = Some(run),
             Outcome::Cancelled | Outcome::Failed(_) => {}

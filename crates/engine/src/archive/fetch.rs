@@ -42,6 +42,7 @@ impl Archive {
             Err(error) => return Err(error),
         }
         let Some(remote) = &self.remote else { return Ok(false) };
+        let _asks = self.asks_for(remote, id)?;
         let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
         match shelf.repository.snapshot(theirs(id)) {
             Ok(_) => Ok(true),

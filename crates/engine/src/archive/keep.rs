@@ -37,7 +37,7 @@ impl Archive {
             Err(error) => return Err(error),
         }
         // What is there is looked at once more, whatever anybody remembers of it.
-        match self.capture((tenant, session), places, Some(id), None)? {
+        match self.capture((tenant, session), places, Some(id))? {
             Some(_) => Ok(Away::Changed),
             None => Ok(Away::Gone),
         }

@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 
 use super::files::Life;
 use super::inner::Inner;
-use super::word::failed;
+use super::word::{archive_failed, failed};
 use crate::agent;
 use crate::files::{FileError, FilePath, Stored, Tree};
 use crate::host::{Away, Collected, HostError, PutAway, SandboxRef};
@@ -124,7 +124,10 @@ impl Inner {
     ) -> Result<Option<Stored>, HostError> {
         let (host, tenant) = (Arc::clone(self), tenant.clone());
         let look = move || host.archive.stored(&tenant, snapshot, &host.files.scratch());
-        blocking("look into a snapshot", look).await
+        let looked = self.archive.unless_silent([snapshot].into(), look).await;
+        let attempted = "look into a snapshot";
+        let looked = looked.map_err(|error| failed(attempted, error))?;
+        looked.map_err(|error| archive_failed(attempted, &error))
     }
 
     pub(super) async fn snapshots(

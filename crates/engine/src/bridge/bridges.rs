@@ -12,7 +12,7 @@ use std::time::Duration;
 use ash_core::failure::{Death, Failure};
 use ash_core::id::{QuestionId, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::SpoolPosition;
+use ash_core::number::{Seq, SpoolPosition};
 use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::{NumberedReport, Session};
@@ -37,8 +37,9 @@ use super::word::{decision_of, done, failed, frame_of, not_prepared, start_faile
 use crate::archive::Archive;
 use crate::files::Stored;
 use crate::host::{
-    Away, Collected, Comparison, Detail, HostError, NotReady, Past, Persist, Persisted, PutAway,
-    Ready, Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed, WarmId,
+    Away, Collected, Comparison, Detail, Happening, HostError, LogLine, NotReady, Past, Persist,
+    Persisted, PutAway, Ready, Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed,
+    WarmId,
 };
 use crate::leave::Leave;
 use crate::places::WarmPlaces;
@@ -52,9 +53,6 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long an answer to a command may take beyond the command's own time.
 pub(super) const EXEC_MARGIN: Duration = Duration::from_secs(15);
-
-/// How much of what a bridge says about itself is shown.
-const MAX_LOG_BYTES: u64 = 256 * 1024;
 
 /// Runs bridges. Cheap to clone.
 #[derive(Clone)]
@@ -370,6 +368,10 @@ impl SandboxHost for BridgeHost {
         self.0.collect_agents(used, before).await
     }
 
+    fn attachments(&self, session: SessionId) -> Option<PathBuf> {
+        Some(self.0.files.attachments(session))
+    }
+
     fn free_bytes(&self) -> Option<u64> {
         self.0.free_bytes()
     }
@@ -397,14 +399,19 @@ impl SandboxHost for BridgeHost {
         }
     }
 
-    async fn logs(&self, session: SessionId) -> Result<String, HostError> {
-        let attempted = "read what a sandbox said";
+    async fn logs_told(&self, session: SessionId) -> Result<Seq, HostError> {
         let host = Arc::clone(&self.0);
-        let read = move || host.files.last_words(session, MAX_LOG_BYTES);
-        let read = tokio::task::spawn_blocking(read).await;
-        let words = read.map_err(|error| failed(attempted, error))?;
-        let words = words.map_err(|error| failed(attempted, error))?;
-        Ok(String::from_utf8_lossy(&words).into_owned())
+        read_logs(move || host.files.said_through(session)).await
+    }
+
+    async fn logs(
+        &self,
+        session: SessionId,
+        first: u64,
+        happened: Vec<Happening>,
+    ) -> Result<Vec<LogLine>, HostError> {
+        let host = Arc::clone(&self.0);
+        read_logs(move || host.files.said(session, first, &happened)).await
     }
 
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError> {
@@ -477,4 +484,12 @@ impl SandboxHost for BridgeHost {
             None => Ok(()),
         }
     }
+}
+
+async fn read_logs<T: Send + 'static>(
+    read: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, HostError> {
+    let attempted = "read what a sandbox said";
+    let read = tokio::task::spawn_blocking(read).await;
+    read.map_err(|error| failed(attempted, error))?.map_err(|error| failed(attempted, error))
 }

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash_core::failure::Death;
-use ash_protocol::EXIT_NO_ROOM;
 use ash_sandbox::{
     Cgroup, Cgroups, Check, Ended, Launched, Launcher, Limits, Probe, Shared, Spec, Tier,
 };
@@ -27,6 +26,7 @@ use tokio::net::unix::pipe::Receiver;
 use super::process::Isolation;
 use super::quota::DiskLimits;
 use super::users::Users;
+use super::word::death_by_code;
 use crate::host::SandboxRef;
 use crate::runtimes::Legacy;
 
@@ -289,8 +289,7 @@ pub(super) async fn end_of(pidfd: OwnedFd, cgroup: Option<Cgroup>, ooms: Arc<Ato
             .is_some_and(|now| now > ooms.load(Ordering::Relaxed))
     };
     match ended {
-        Ok(Some(Ended::Exited(code))) if code == i32::from(EXIT_NO_ROOM) => Death::DiskFull,
-        Ok(Some(Ended::Exited(code))) => Death::Exited(code),
+        Ok(Some(Ended::Exited(code))) => death_by_code(code),
         Ok(Some(Ended::Killed(9) | Ended::Gone)) if had_no_memory() => Death::OutOfMemory,
         Ok(Some(Ended::Killed(signal))) => Death::Killed(signal),
         Ok(Some(Ended::Gone) | None) | Err(_) => Death::Unseen,

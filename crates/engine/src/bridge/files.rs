@@ -10,6 +10,7 @@
 //!   data/run/<session>/<incarnation>.spool        what it reported; locked while it lives
 //!   data/run/<session>/<incarnation>.sock         where it listens
 //!   data/run/<session>/<incarnation>.log          what it had to say about itself
+//!   data/run/<session>/said                       the same of all of them, in numbered lines (`said`)
 //!   data/run/<session>/<incarnation>.process      which process it is
 //!   data/tmp                                      what is there for a moment, or on its way out
 //!   data/warm/sandboxes, run                      the same, of those that wait for a session
@@ -22,7 +23,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixListener;
@@ -48,6 +49,8 @@ pub(super) struct Files {
     looking: Mutex<()>,
     /// Held while a workspace is made, by sessions that share a place.
     making: [Mutex<()>; MAKING_PLACES],
+    /// Held while lines are numbered (`said`), likewise.
+    saying: [Mutex<()>; MAKING_PLACES],
     /// What this life of the server calls its own things that are there for a moment.
     own: String,
 }
@@ -98,9 +101,9 @@ impl Files {
         for dir in ["run", "sandboxes"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(data.join(dir))?;
         }
-        let making = std::array::from_fn(|_| Mutex::new(()));
+        let [making, saying] = std::array::from_fn(|_| std::array::from_fn(|_| Mutex::new(())));
         let own = ash_snapshot::SnapshotId::new().to_string();
-        Ok(Self { data, homes, looking: Mutex::new(()), making, own })
+        Ok(Self { data, homes, looking: Mutex::new(()), making, saying, own })
     }
 
     /// What this life of the server calls what is its own.
@@ -195,28 +198,12 @@ impl Files {
     /// Held by whoever makes the workspace of a session: a start that was given up may still be at
     /// it when the next one comes.
     pub(super) fn making(&self, session: SessionId) -> MutexGuard<'_, ()> {
-        let mut hasher = DefaultHasher::new();
-        session.hash(&mut hasher);
-        let place = usize::try_from(hasher.finish() % MAKING_PLACES as u64).unwrap_or_default();
-        self.making[place].lock().unwrap_or_else(PoisonError::into_inner)
+        self.making[place_of(session)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of what a session's latest sandbox had to say about itself.
-    pub(super) fn last_words(&self, session: SessionId, most: u64) -> io::Result<Vec<u8>> {
-        for sandbox in self.of(session)?.into_iter().rev() {
-            let file = match File::open(self.named(sandbox, "log")) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
-            };
-            let length = file.metadata()?.len();
-            let mut words = Vec::new();
-            let mut end = &file;
-            end.seek(SeekFrom::Start(length.saturating_sub(most)))?;
-            end.take(most).read_to_end(&mut words)?;
-            return Ok(words);
-        }
-        Ok(Vec::new())
+    /// Held by whoever numbers the lines of a session.
+    pub(super) fn saying(&self, session: SessionId) -> MutexGuard<'_, ()> {
+        self.saying[place_of(session)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens the file for what a bridge says about itself.
@@ -270,14 +257,8 @@ impl Files {
         let heading = Heading { release: "stopped".to_owned(), pid: 0 };
         spool.write_all_at(&heading.encode().map_err(io::Error::other)?, 0)?;
         spool.set_len(HEADING_BYTES as u64)?;
-        // What it had to say about itself is kept until the next one starts.
+        // What it had to say about itself is kept until it is read.
         ["sock", "process"].into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
-    }
-
-    /// Removes what is left of a sandbox that a later one has followed.
-    pub(super) fn forget(&self, sandbox: SandboxRef) -> io::Result<()> {
-        let kinds = ["sock", "process", "log", "spool"];
-        kinds.into_iter().try_for_each(|kind| remove(&self.named(sandbox, kind)))
     }
 
     /// Every sandbox that has left a trace, in order.
@@ -363,7 +344,7 @@ impl Files {
         Ok(Near(open(self.run(session), flags, Mode::empty())?))
     }
 
-    fn run(&self, session: SessionId) -> PathBuf {
+    pub(super) fn run(&self, session: SessionId) -> PathBuf {
         self.data.join("run").join(session.to_string())
     }
 
@@ -384,6 +365,13 @@ impl Near {
         let name = file_name(sandbox, "sock");
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd())).join(name)
     }
+}
+
+/// Which place a session shares with others.
+fn place_of(session: SessionId) -> usize {
+    let mut hasher = DefaultHasher::new();
+    session.hash(&mut hasher);
+    usize::try_from(hasher.finish() % MAKING_PLACES as u64).unwrap_or_default()
 }
 
 fn file_name(sandbox: SandboxRef, kind: &str) -> String {

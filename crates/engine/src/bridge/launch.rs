@@ -12,7 +12,7 @@ use std::time::Duration;
 use ash_core::failure::{Death, Failure};
 use ash_core::id::SessionId;
 use ash_core::number::SpoolPosition;
-use ash_core::resume::{Found, Native, Workspace};
+use ash_core::resume::{FilesLost, Found, Native, Workspace};
 use ash_protocol::{Ask, Config, Hook};
 use ash_sandbox::Cgroup;
 use serde_json::value::RawValue;
@@ -60,13 +60,13 @@ const SAY_SO: &str = "Say so if the person refers to something that you cannot k
     before you go on.";
 
 /// An agent that knows what it has lost.
-fn told_of_losses(agent: Agent, found: &Found, turns: u32) -> Agent {
-    let files = match found.snapshot {
-        _ if found.workspace == Workspace::Fresh && turns > 0 => Some(ALL_FRESH),
-        Some(from) if from.left_out > 0 => Some(WITH_HOLES),
-        Some(from) if from.outdated => Some(OUTDATED),
-        Some(_) | None => None,
-    };
+fn told_of_losses(agent: Agent, found: &Found, start: Start<'_>) -> Agent {
+    // An earlier start may have found it, in a sandbox that ended before anybody said a word to its agent.
+    let files = found.files_lost(start.turns).max(start.lost).map(|lost| match lost {
+        FilesLost::All => ALL_FRESH,
+        FilesLost::WithHoles => WITH_HOLES,
+        FilesLost::Outdated => OUTDATED,
+    });
     let told = match (found.native, files) {
         (Native::Lost, files) if agent.runtime == LEGACY => {
             format!("{STARTED_ANEW}; {}. {SAY_SO}", files.unwrap_or(FILES_AS_LEFT))
@@ -131,7 +131,7 @@ impl Inner {
         let configured = connection.welcome.configured;
         self.pump(sandbox, connection, SpoolPosition::ZERO, reporter).map_err(start_failed)?;
         if !configured {
-            let agent = told_of_losses(agent, &found, start.turns);
+            let agent = told_of_losses(agent, &found, start);
             let mut config = Box::new(self.config(sandbox.session, agent)?);
             config.hooked = !hooks.is_empty();
             let asked = self.ask(sandbox, Ask::Configure(config), ANSWER_TIMEOUT).await;
@@ -163,7 +163,9 @@ impl Inner {
         {
             from.outdated = true;
         }
-        if found.native == Native::Lost
+        // What was cut before it reached the agent is in the log, and in no record.
+        let lacks_turns = found.native == Native::Intact && found.turns < start.turns;
+        if (found.native == Native::Lost || lacks_turns)
             && let Some(style) = Lines::of(&agent.runtime)
             && self.files.life(sandbox).map_err(start_failed)? == Life::Unborn
             && let Some(turns) = self.retell(sandbox, start, user, style).await?

@@ -35,6 +35,7 @@ mod remains;
 mod report;
 mod reserve;
 mod retell;
+mod said;
 mod state;
 mod still;
 mod transcript;

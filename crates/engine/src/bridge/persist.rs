@@ -3,16 +3,20 @@
 //! A sandbox that is alive stands still while its files are looked at and what changed is read, for a quarter of a
 //! second at the most. One that is paused stands still anyway. Where there is none, nothing moves; if one is started
 //! meanwhile, its start waits as long as a freeze would take.
+//!
+//! What was seen is stored afterwards, one after the other for each session and few at once. Storing can take long, and
+//! turns follow each other: so the next look does not wait for it, and is of what its own turn left.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ash_core::id::SessionId;
 use ash_core::snapshot::Captured;
-use ash_snapshot::{Freeze, Took};
+use ash_snapshot::{Ahead, Freeze, Look, Took};
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
@@ -21,11 +25,19 @@ use super::inner::Inner;
 use super::mend;
 use super::still::Still;
 use super::word::failed;
+use crate::archive::{ArchiveError, Looking};
 use crate::host::{HostError, Persist, Persisted, SandboxRef, StandStill};
 use crate::signal::Signal;
 
-/// How many captures go on at once: they share processors and disk with the agents.
+/// How many captures are stored at once: they share processors and disk with the agents.
 const AT_ONCE: usize = 2;
+
+/// How many sessions are looked at at once.
+const LOOKS_AT_ONCE: usize = 4;
+
+/// How many bytes may be held that were read and are not stored yet, in all, and by one capture.
+const MAX_HELD: u64 = 256 * 1024 * 1024;
+const MAX_HELD_BY_ONE: u64 = 64 * 1024 * 1024;
 
 /// How long others wait for a capture, or for one to begin: as long as a freeze takes at the most.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -34,9 +46,18 @@ const PERSIST: &str = "capture a workspace";
 
 /// The captures that go on.
 pub(super) struct Captures {
-    places: Semaphore,
-    /// Taken by the capture of a session: there is one at a time.
+    /// Taken by whoever looks at the files of a session, or works on them.
+    looks: [Semaphore; 64],
+    looks_at_once: Semaphore,
+    /// Taken by the capture of a session that is being stored: there is one at a time. Always after the look.
     turns: [Semaphore; 64],
+    places: Semaphore,
+    /// What was last seen of a session, while it is not stored yet.
+    ahead: Mutex<BTreeMap<SessionId, (u64, Ahead)>>,
+    /// How many were seen.
+    seen: AtomicU64,
+    /// How many more bytes may be held.
+    room: AtomicU64,
     /// Sessions whose files are being read though nothing runs that could be held, and whether somebody would not wait
     /// for that.
     reading: Arc<Signal<BTreeMap<SessionId, Overtaken>>>,
@@ -45,25 +66,31 @@ pub(super) struct Captures {
 impl Default for Captures {
     fn default() -> Self {
         Self {
-            places: Semaphore::new(AT_ONCE),
+            looks: std::array::from_fn(|_| Semaphore::new(1)),
+            looks_at_once: Semaphore::new(LOOKS_AT_ONCE),
             turns: std::array::from_fn(|_| Semaphore::new(1)),
+            places: Semaphore::new(AT_ONCE),
+            ahead: Mutex::default(),
+            seen: AtomicU64::new(0),
+            room: AtomicU64::new(MAX_HELD),
             reading: Arc::default(),
         }
     }
 }
 
-impl Captures {
-    fn turn(&self, session: SessionId) -> &Semaphore {
-        let last = session.as_uuid().as_bytes()[15];
-        &self.turns[usize::from(last) % self.turns.len()]
-    }
+fn of(all: &[Semaphore; 64], session: SessionId) -> &Semaphore {
+    let last = session.as_uuid().as_bytes()[15];
+    &all[usize::from(last) % all.len()]
+}
 
+impl Captures {
     /// The turn of whoever works on the files of a session.
     pub(super) async fn turn_of(
         &self,
         session: SessionId,
-    ) -> Result<SemaphorePermit<'_>, AcquireError> {
-        self.turn(session).acquire().await
+    ) -> Result<[SemaphorePermit<'_>; 2], AcquireError> {
+        let look = of(&self.looks, session).acquire().await?;
+        Ok([look, of(&self.turns, session).acquire().await?])
     }
 
     /// A place among those that read snapshots.
@@ -71,7 +98,7 @@ impl Captures {
         self.places.acquire().await
     }
 
-    /// Waits until a session may be captured, and says who else waits for that. Others may be at it for long:
+    /// Waits until a session may be looked at, and says who else waits for that. Others may be at it for long:
     /// whoever waits for this one to stand still is let go when a freeze would be over, and what it does then is
     /// captured with the rest.
     async fn admit(
@@ -81,8 +108,8 @@ impl Captures {
     ) -> Result<(Admitted<'_>, Option<StandStill>), AcquireError> {
         let mut admitted = pin!(async {
             Ok::<_, AcquireError>(Admitted {
-                _turn: self.turn(session).acquire().await?,
-                _place: self.places.acquire().await?,
+                _look: of(&self.looks, session).acquire().await?,
+                _place: self.looks_at_once.acquire().await?,
             })
         });
         if let Ok(admitted) = timeout(PATIENCE, &mut admitted).await {
@@ -92,14 +119,56 @@ impl Captures {
         Ok((admitted.await?, None))
     }
 
+    /// Waits until what was seen may be stored: after everything of the same session that was seen before. Others may
+    /// look at it meanwhile.
+    async fn store_after(
+        &self,
+        session: SessionId,
+        admitted: Admitted<'_>,
+    ) -> Result<[SemaphorePermit<'_>; 2], AcquireError> {
+        let mut turn = pin!(of(&self.turns, session).acquire());
+        // Once it was asked for, nobody who looks later comes before it.
+        let at_once = tokio::select! {
+            biased;
+            turn = &mut turn => Some(turn?),
+            () = std::future::ready(()) => None,
+        };
+        drop(admitted);
+        let turn = match at_once {
+            Some(turn) => turn,
+            None => turn.await?,
+        };
+        Ok([turn, self.places.acquire().await?])
+    }
+
     /// Waits until nobody else captures or removes the files of a session, and not too many do of others.
     pub(super) async fn enter(
         &self,
         session: SessionId,
-    ) -> Result<[SemaphorePermit<'_>; 2], HostError> {
+    ) -> Result<[SemaphorePermit<'_>; 3], HostError> {
         let closed = |error| failed(PERSIST, error);
-        let turn = self.turn(session).acquire().await.map_err(closed)?;
-        Ok([turn, self.places.acquire().await.map_err(closed)?])
+        let [look, turn] = self.turn_of(session).await.map_err(closed)?;
+        Ok([look, turn, self.places.acquire().await.map_err(closed)?])
+    }
+
+    fn lock_ahead(&self) -> MutexGuard<'_, BTreeMap<SessionId, (u64, Ahead)>> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was last seen of a session, if it is not stored yet.
+    fn ahead_of(&self, session: SessionId) -> Option<Ahead> {
+        self.lock_ahead().get(&session).map(|(_, ahead)| ahead.clone())
+    }
+
+    /// Room for what one capture holds.
+    fn room(&self) -> Room<'_> {
+        let mut bytes = 0;
+        let taken = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            bytes = left.min(MAX_HELD_BY_ONE);
+            Some(left - bytes)
+        });
+        debug_assert!(taken.is_ok(), "nobody refuses");
+        Room { captures: self, bytes }
     }
 
     /// Waits until the files of a session are not being read; but not for long.
@@ -115,10 +184,56 @@ impl Captures {
     }
 }
 
-/// May capture a session, until it is dropped.
+/// May look at a session, until it is dropped.
 struct Admitted<'a> {
-    _turn: SemaphorePermit<'a>,
+    _look: SemaphorePermit<'a>,
     _place: SemaphorePermit<'a>,
+}
+
+/// Room for bytes that were read, until it is dropped.
+struct Room<'a> {
+    captures: &'a Captures,
+    bytes: u64,
+}
+
+impl Room<'_> {
+    /// Gives back what is not needed.
+    fn keep(&mut self, held: u64) {
+        let rest = self.bytes.saturating_sub(held);
+        self.captures.room.fetch_add(rest, Ordering::Relaxed);
+        self.bytes -= rest;
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.keep(0);
+    }
+}
+
+/// What was seen of a session is not stored yet, until this is dropped.
+struct ToStore<'a> {
+    captures: &'a Captures,
+    session: SessionId,
+    number: u64,
+}
+
+impl<'a> ToStore<'a> {
+    fn new(captures: &'a Captures, session: SessionId, look: &Look) -> Self {
+        let number = captures.seen.fetch_add(1, Ordering::Relaxed);
+        captures.lock_ahead().insert(session, (number, look.ahead()));
+        Self { captures, session, number }
+    }
+}
+
+impl Drop for ToStore<'_> {
+    fn drop(&mut self) {
+        // What was seen later stays.
+        let mut ahead = self.captures.lock_ahead();
+        if ahead.get(&self.session).is_some_and(|(number, _)| *number == self.number) {
+            ahead.remove(&self.session);
+        }
+    }
 }
 
 /// Whether a session was started while its files were being read.
@@ -139,14 +254,9 @@ impl Reading {
         Self(Arc::clone(&captures.reading), session)
     }
 
-    /// What is true of a capture that may have been overtaken.
-    fn admit(&self, captured: Captured) -> Captured {
-        match self.0.get().get(&self.1) {
-            Some(Overtaken::Yes) => {
-                Captured { unfrozen: captured.unfrozen.max(captured.files), ..captured }
-            }
-            Some(Overtaken::No) | None => captured,
-        }
+    /// Whether somebody would not wait.
+    fn is_overtaken(&self) -> bool {
+        self.0.get().get(&self.1) == Some(&Overtaken::Yes)
     }
 }
 
@@ -201,14 +311,13 @@ impl Inner {
         let Persist { sandbox, tenant, unless_like, only_if_busy } = persist;
         let session = sandbox.session;
         let closed = |error| failed(PERSIST, error);
-        let (_admitted, still) = self.captures.admit(session, still).await.map_err(closed)?;
+        let captures = &self.captures;
+        let (admitted, still) = captures.admit(session, still).await.map_err(closed)?;
         // A later one may have come up while this waited: it is the one that moves.
         let alive = self.alive_of(session).map_err(told)?;
         let (sandbox, is_alive) = (alive.unwrap_or(sandbox), alive.is_some());
-        let places = self.files.places(session);
-        // What is in place of the files that a sandbox works on is not the session's.
-        let is_elsewhere = is_alive && self.has_lost_its_files(sandbox);
-        if is_elsewhere || !self.files.has_workspace(session).map_err(told)? {
+        let is_late = is_alive && still.is_none();
+        if self.is_gone(session, alive).map_err(told)? {
             return Ok(Persisted::Gone);
         }
         if is_alive && only_if_busy && self.is_alone(sandbox) {
@@ -216,33 +325,87 @@ impl Inner {
         }
         let is_proven = is_alive
             || mend::is_believed(&self.files, session, &self.options.boot_id).map_err(told)?;
-        let (host, tenant) = (Arc::clone(self), tenant.clone());
-        let captured = tokio::task::spawn_blocking(move || {
-            let reading = (!is_alive).then(|| Reading::begin(&host.captures, session));
-            let holding = is_alive.then(|| Holding {
-                host: Arc::clone(&host),
+        // Whoever starts one waits for a look and for a store, and not for what is between them.
+        let read = || (!is_alive).then(|| Reading::begin(captures, session));
+        let is_read = |reading: Option<Reading>| reading.is_some_and(|it| it.is_overtaken());
+        let reading = read();
+        let mut is_overtaken = is_late;
+        let stored = if is_proven {
+            let (mut room, ahead) = (captures.room(), captures.ahead_of(session));
+            let holding = Holding {
+                host: Arc::clone(self),
                 sandbox,
                 held: Mutex::default(),
                 still: Mutex::new(still),
+            };
+            let (most, whose) = (room.bytes, tenant.clone());
+            let look = self.beside(move |host| {
+                let freeze = is_alive.then_some(&holding as &dyn Freeze);
+                let looking = Looking { freeze, ahead: ahead.as_ref(), room: most };
+                host.archive.look_at((&whose, session), &host.files.places(session), looking)
             });
-            let freeze = holding.as_ref().map(|holding| holding as &dyn Freeze);
-            let whose = (&tenant, session);
-            let captured = if is_proven {
-                host.archive.capture(whose, &places, unless_like, freeze)
-            } else {
-                host.archive.capture_unproven(whose, &places, unless_like)
-            };
-            let admit = |(captured, took)| match &reading {
-                Some(reading) => (reading.admit(captured), took),
-                None => (captured, took),
-            };
-            captured.map(|captured| captured.map(admit))
-        });
-        let captured = captured.await.map_err(|error| failed(PERSIST, error))?;
-        let captured = captured.map_err(|error| failed(PERSIST, error))?;
-        let Some((captured, took)) = captured else { return Ok(Persisted::Unchanged) };
+            let look = look.await?;
+            is_overtaken |= is_read(reading);
+            if self.is_gone(session, alive).map_err(told)? {
+                return Ok(Persisted::Gone);
+            }
+            room.keep(look.held());
+            let seen = look.ahead();
+            let _to_store = ToStore::new(captures, session, &look);
+            let _turn = captures.store_after(session, admitted).await.map_err(closed)?;
+            let reading = read();
+            is_overtaken |= !is_alive && self.alive_of(session).map_err(told)?.is_some();
+            let whose = tenant.clone();
+            let stored = self.beside(move |host| {
+                let places = host.files.places(session);
+                host.archive.store((&whose, session), &places, unless_like, look)
+            });
+            let stored = stored.await?;
+            is_overtaken |= is_read(reading);
+            // Somebody removes what nobody works on: what was seen is a part of it, and no turn is bound to that.
+            if self.is_gone(session, alive).map_err(told)? {
+                return Ok(Persisted::Gone);
+            }
+            if !is_alive && !is_overtaken {
+                let so = self.beside(move |host| {
+                    host.archive.is_still_so(&host.files.places(session), &seen)
+                });
+                if !so.await? && self.alive_of(session).map_err(told)?.is_none() {
+                    return Err(failed(PERSIST, "its files were changed while they were read"));
+                }
+            }
+            stored
+        } else {
+            let _turn = captures.store_after(session, admitted).await.map_err(closed)?;
+            let whose = tenant.clone();
+            let stored = self.beside(move |host| {
+                let places = host.files.places(session);
+                host.archive.capture_unproven((&whose, session), &places, unless_like)
+            });
+            let stored = stored.await?;
+            is_overtaken |= is_read(reading);
+            stored
+        };
+        let Some((captured, took)) = stored else { return Ok(Persisted::Unchanged) };
         count(&took);
-        Ok(Persisted::Captured(captured))
+        Ok(Persisted::Captured(if is_overtaken { all_unfrozen(captured) } else { captured }))
+    }
+
+    /// Whether the files of a session are not in place. What is in place of those that a sandbox works on is not the
+    /// session's.
+    fn is_gone(&self, session: SessionId, alive: Option<SandboxRef>) -> io::Result<bool> {
+        let is_elsewhere = alive.is_some_and(|sandbox| self.has_lost_its_files(sandbox));
+        Ok(is_elsewhere || !self.files.has_workspace(session)?)
+    }
+
+    /// Does something with the archive that blocks.
+    async fn beside<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> Result<T, ArchiveError> + Send + 'static,
+    ) -> Result<T, HostError> {
+        let host = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&host)).await;
+        done.map_err(|error| failed(PERSIST, error))?.map_err(|error| failed(PERSIST, error))
     }
 
     /// The sandbox of a session that is alive, if one is.
@@ -260,6 +423,11 @@ impl Inner {
         let cgroup = self.cgroup(sandbox).ok().flatten();
         cgroup.and_then(|cgroup| cgroup.processes().ok()).is_some_and(|all| all.len() < 2)
     }
+}
+
+/// What is true of a capture of files that somebody may have worked on meanwhile.
+fn all_unfrozen(captured: Captured) -> Captured {
+    Captured { unfrozen: captured.unfrozen.max(captured.files), ..captured }
 }
 
 /// Says where the time of a capture went.
@@ -289,17 +457,13 @@ mod test {
     async fn a_capture_that_a_start_would_not_wait_for_says_so() {
         let captures = Captures::default();
         let session = SessionId::from_parts(Timestamp::from_millis(1), [1; 10]);
-        let id = "01890a5d-ac96-774b-bcce-b302099a8058".parse().unwrap();
-        let (files, bytes, new_bytes, unfrozen, unstable) = (7, 70, 7, 2, 0);
-        let captured =
-            Captured { id, files, bytes, new_bytes, unfrozen, unstable, unproven: false };
         let reading = Reading::begin(&captures, session);
-        assert_eq!(reading.admit(captured), captured);
+        assert!(!reading.is_overtaken());
         captures.let_read(session).await;
-        assert_eq!(reading.admit(captured), Captured { unfrozen: 7, ..captured });
+        assert!(reading.is_overtaken());
         drop(reading);
         captures.let_read(session).await;
-        assert_eq!(Reading::begin(&captures, session).admit(captured), captured);
+        assert!(!Reading::begin(&captures, session).is_overtaken());
     }
 
     #[tokio::test(start_paused = true)]
@@ -308,7 +472,11 @@ mod test {
         let now = Timestamp::from_millis(1);
         let [session, other] = [1, 2].map(|last| SessionId::from_parts(now, [last; 10]));
         let (still, moves) = StandStill::new();
-        let busy = captures.places.acquire_many(u32::try_from(AT_ONCE).unwrap()).await.unwrap();
+        let busy = captures
+            .looks_at_once
+            .acquire_many(u32::try_from(LOOKS_AT_ONCE).unwrap())
+            .await
+            .unwrap();
         let mut admitting = pin!(captures.admit(session, still));
         tokio::select! {
             biased;

@@ -8,7 +8,7 @@ use ash_core::snapshot::PutBackOutcome;
 use super::came;
 use super::files::Life;
 use super::inner::Inner;
-use super::word::failed;
+use super::word::{archive_failed, failed};
 use crate::host::{Comparison, Detail, HostError};
 
 const PUT_BACK: &str = "put files back";
@@ -56,9 +56,10 @@ impl Inner {
         snapshot: SnapshotId,
     ) -> Result<bool, HostError> {
         let (host, tenant) = (Arc::clone(self), tenant.clone());
-        let found = tokio::task::spawn_blocking(move || host.archive.has(&tenant, snapshot)).await;
+        let look = move || host.archive.has(&tenant, snapshot);
+        let found = self.archive.unless_silent([snapshot].into(), look).await;
         let found = found.map_err(|error| failed(LOOK, error))?;
-        found.map_err(|error| failed(LOOK, error))
+        found.map_err(|error| archive_failed(LOOK, &error))
     }
 
     pub(super) async fn compare(
@@ -69,12 +70,13 @@ impl Inner {
     ) -> Result<Option<Comparison>, HostError> {
         let _place = self.captures.place().await.map_err(|error| failed(COMPARE, error))?;
         let (host, tenant) = (Arc::clone(self), tenant.clone());
-        let compared =
-            tokio::task::spawn_blocking(move || host.archive.compare(&tenant, both, detail));
+        let ids = [both.0, both.1].into_iter().flatten().collect();
+        let compare = move || host.archive.compare(&tenant, both, detail);
+        let compared = self.archive.unless_silent(ids, compare);
         match compared.await.map_err(|error| failed(COMPARE, error))? {
             Ok(comparison) => Ok(Some(comparison)),
             Err(error) if error.is_lost() => Ok(None),
-            Err(error) => Err(failed(COMPARE, error)),
+            Err(error) => Err(archive_failed(COMPARE, &error)),
         }
     }
 }

@@ -6,8 +6,7 @@ use ash_core::number::SpoolPosition;
 use ash_core::permission::AnsweredHow;
 use ash_core::run::{Completion, Phase, Usage};
 use ash_core::session::{AgentEnding, NumberedReport, Report, ReportBody};
-use ash_core::time::Timestamp;
-use ash_protocol::{Ending, Event, Reported};
+use ash_protocol::{Ending, Event, NO_RUN, Reported};
 
 /// Reads reports in the order they must come, and counts what it does not understand.
 #[derive(Clone, Debug)]
@@ -56,24 +55,17 @@ impl Understanding {
         }
         (self.last, self.begun) = (found, true);
         let run = reported.run.parse::<RunId>().ok();
-        let body = match (run, reported.event()) {
-            (Some(_), Ok(event)) => translate(event),
-            (None, _) | (_, Err(_)) => None,
+        let is_of_something = run.is_some() || reported.run == NO_RUN;
+        let body = match reported.event() {
+            Ok(event) if is_of_something => translate(event),
+            Ok(_) | Err(_) => None,
         };
         self.skipped += u64::from(body.is_none());
         Ok(NumberedReport {
             position: SpoolPosition::new(found),
-            report: Report {
-                run: run.unwrap_or_else(no_run),
-                body: body.unwrap_or(ReportBody::Skipped),
-            },
+            report: Report { run, body: body.unwrap_or(ReportBody::Skipped) },
         })
     }
-}
-
-/// A run that no session has.
-fn no_run() -> RunId {
-    RunId::from_parts(Timestamp::from_millis(0), [0; 10])
 }
 
 fn translate(event: Event) -> Option<ReportBody> {
@@ -176,6 +168,15 @@ mod test {
         assert_eq!((understanding.last(), understanding.skipped()), (11, 7));
         let known = understanding.read(reported(12, RUN, "text_delta", r#""hi""#)).unwrap();
         assert_eq!(known.report.body, ReportBody::TextDelta("hi".to_owned()));
+    }
+
+    #[test]
+    fn what_is_said_without_a_run_is_understood() {
+        let mut understanding = Understanding::after(0);
+        let read = understanding.read(reported(1, NO_RUN, "message", r#"{"a":1}"#)).unwrap();
+        assert_eq!(read.report.run, None);
+        assert!(matches!(read.report.body, ReportBody::Message(_)), "{read:?}");
+        assert_eq!(understanding.skipped(), 0);
     }
 
     #[test]

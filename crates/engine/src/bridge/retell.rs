@@ -8,13 +8,15 @@
 //! (`docs/claude-code.md`).
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
-use ash_core::entry::Entry;
+use ash_core::entry::{Entry, Said};
 use ash_core::id::RunId;
 use ash_core::lineage::Lineage;
-use ash_core::number::Seq;
+use ash_core::number::{Seq, Turn};
 use ash_core::run::{Completion, Outcome};
 use ash_core::session::LogEntry;
+use ash_protocol::NO_RUN;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -58,6 +60,8 @@ pub(super) struct Retelling {
     style: Lines,
     /// Whether there was anything to tell.
     has_told: bool,
+    /// Whether the agent has ever said anything.
+    has_answered: bool,
     lineage: Lineage,
     lines: Vec<u8>,
     /// Prompts that were accepted and have not been begun.
@@ -68,6 +72,8 @@ pub(super) struct Retelling {
     previous: Option<&'static str>,
     /// Whether the last message was the user's.
     is_asked: bool,
+    /// Where the conversation went back to before what is told now.
+    rewound: Option<(Turn, Option<Seq>)>,
 }
 
 /// A turn that is being told.
@@ -114,6 +120,7 @@ impl Retelling {
         Self {
             style,
             has_told: false,
+            has_answered: false,
             lineage,
             lines: Vec::new(),
             prompts: BTreeMap::new(),
@@ -121,6 +128,7 @@ impl Retelling {
             telling: None,
             previous: None,
             is_asked: false,
+            rewound: None,
         }
     }
 
@@ -132,7 +140,9 @@ impl Retelling {
     /// The rest of the lines, and how many turns there are in all of them.
     pub(super) fn end(mut self) -> (Vec<u8>, u32) {
         self.answer();
-        (self.lines, if self.has_told { self.turn } else { 0 })
+        // Where nobody has said anything yet, there is nothing that is missing but the prompts.
+        let is_all = self.has_told || !self.has_answered;
+        (self.lines, if is_all { self.turn } else { 0 })
     }
 
     /// Takes the next entry of the log.
@@ -153,15 +163,25 @@ impl Retelling {
             }
             Entry::Message { run, body } if self.tells(run, seq) => self.message(body.get()),
             Entry::Output { run, name, body } if self.tells(run, seq) => match name.as_str() {
-                MIRROR if self.style == Lines::Claude => self.mirror(run, body.get()),
-                CUT if self.style == Lines::Claude => self.cut(run, body.get()),
+                MIRROR if self.style == Lines::Claude => self.mirror(&run, body.get()),
+                CUT if self.style == Lines::Claude => self.cut(&run, body.get()),
                 TOOL_RESULT => self.result(body.get()),
                 WORKING_MEMORY if self.style == Lines::Builtin => {
                     let memory = one_line(body.get());
-                    self.line(run, &format!(r#""turn":{},"memory":{memory}"#, self.turn));
+                    self.line(&run, &format!(r#""turn":{},"memory":{memory}"#, self.turn));
                 }
                 _ => {}
             },
+            Entry::Aside { turn, said: Said::Output { name, body } }
+                if self.style == Lines::Claude && self.tells_aside(turn, seq) =>
+            {
+                match name.as_str() {
+                    MIRROR => self.mirror(&NO_RUN, body.get()),
+                    CUT => self.cut(&NO_RUN, body.get()),
+                    _ => {}
+                }
+            }
+            Entry::Rewound { to, through, .. } => self.rewound = Some((to, through)),
             Entry::RunEnded { run, outcome, .. } => {
                 self.prompts.remove(&run);
                 if self.tells(run, seq) {
@@ -177,7 +197,6 @@ impl Retelling {
             | Entry::SessionStopped
             | Entry::SessionFailed { .. }
             | Entry::SessionEnded { .. }
-            | Entry::Rewound { .. }
             | Entry::SessionForked { .. }
             | Entry::SessionImported { .. }
             | Entry::Phase { .. }
@@ -187,6 +206,7 @@ impl Retelling {
             | Entry::ThinkingDelta { .. }
             | Entry::Message { .. }
             | Entry::Output { .. }
+            | Entry::Aside { .. }
             | Entry::PermissionRequest { .. }
             | Entry::PermissionDecided { .. }
             | Entry::PermissionAnswered { .. }
@@ -201,13 +221,21 @@ impl Retelling {
         self.telling.as_ref().is_some_and(|telling| telling.run == run && is_told(telling))
     }
 
+    /// Whether what was said without a run, at a turn, is told: not if the conversation went back behind it since.
+    fn tells_aside(&self, turn: Turn, seq: Seq) -> bool {
+        let through = self.lineage.through(turn);
+        let is_told =
+            through.is_none_or(|through| seq <= through) || self.rewound == Some((turn, through));
+        (turn == Turn::ZERO || self.lineage.contains(turn)) && is_told
+    }
+
     fn begin(&mut self, run: RunId, through: Option<Seq>, prompt: &str) {
         if self.style == Lines::Claude {
             self.turn += 1;
             let telling = Telling { run, through, calls: Vec::new(), results: BTreeMap::new() };
             self.telling = Some(telling);
             let prompt = content_of(prompt).map_or_else(|| text(UNREADABLE), one_line);
-            return self.line(run, &format!(r#""turn":{},"prompt":{prompt}"#, self.turn));
+            return self.line(&run, &format!(r#""turn":{},"prompt":{prompt}"#, self.turn));
         }
         let mut blocks = blocks_of(prompt).unwrap_or_else(|| vec![text(UNREADABLE)]);
         match self.previous.take() {
@@ -226,7 +254,7 @@ impl Retelling {
     }
 
     /// What Claude Code has written down itself.
-    fn mirror(&mut self, run: RunId, body: &str) {
+    fn mirror(&mut self, run: &dyn Display, body: &str) {
         #[derive(Deserialize)]
         struct Mirror<'a> {
             claude: String,
@@ -243,7 +271,7 @@ impl Retelling {
         }
     }
 
-    fn cut(&mut self, run: RunId, body: &str) {
+    fn cut(&mut self, run: &dyn Display, body: &str) {
         #[derive(Deserialize)]
         struct Cut {
             uuid: String,
@@ -254,6 +282,7 @@ impl Retelling {
     }
 
     fn message(&mut self, body: &str) {
+        self.has_answered = true;
         if self.style == Lines::Claude {
             return;
         }
@@ -307,6 +336,7 @@ impl Retelling {
     fn finish(&mut self, run: RunId, outcome: &Outcome) {
         self.answer();
         self.telling = None;
+        self.has_answered |= matches!(outcome, Outcome::Completed(_));
         let interrupted = "[The user interrupted the previous turn.]";
         let (how, previous) = match outcome {
             Outcome::Completed(Completion::EndTurn) => ("end_turn", None),
@@ -319,7 +349,7 @@ impl Retelling {
             Outcome::Interrupted(_) => return,
         };
         self.previous = previous;
-        self.line(run, &format!(r#""turn_end":{},"how":"{how}""#, self.turn));
+        self.line(&run, &format!(r#""turn_end":{},"how":"{how}""#, self.turn));
     }
 
     fn say(&mut self, run: RunId, role: &str, blocks: &[String]) {
@@ -327,10 +357,10 @@ impl Retelling {
         self.is_asked = role == "user";
         let (turn, content) = (self.turn, blocks.join(","));
         let message = format!(r#"{{"role":"{role}","content":[{content}]}}"#);
-        self.line(run, &format!(r#""turn":{turn},"message":{message}"#));
+        self.line(&run, &format!(r#""turn":{turn},"message":{message}"#));
     }
 
-    fn line(&mut self, run: RunId, what: &str) {
+    fn line(&mut self, run: &dyn Display, what: &str) {
         self.lines.extend_from_slice(format!("{{\"v\":1,\"run\":\"{run}\",{what}}}\n").as_bytes());
     }
 }

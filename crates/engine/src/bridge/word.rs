@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 
 use ash_core::failure::{Death, Failure, FailureCode};
 use ash_core::permission::Permission;
-use ash_protocol::{Answer, Ask, Decision, EXIT_NO_ROOM, Frame, MAX_FRAME_BYTES};
+use ash_protocol::{Answer, Ask, Decision, EXIT_NO_ROOM, EXIT_RECORD_GONE, Frame, MAX_FRAME_BYTES};
 use serde_json::value::RawValue;
 
 use crate::archive::ArchiveError;
@@ -46,10 +46,18 @@ pub(super) fn is_harmless(name: &str) -> bool {
 
 pub(super) fn death_by(status: ExitStatus) -> Death {
     match (status.code(), status.signal()) {
-        (Some(code), _) if code == i32::from(EXIT_NO_ROOM) => Death::DiskFull,
-        (Some(code), _) => Death::Exited(code),
+        (Some(code), _) => death_by_code(code),
         (None, Some(signal)) => Death::Killed(signal),
         (None, None) => Death::Unseen,
+    }
+}
+
+/// What a bridge means by its exit code.
+pub(super) fn death_by_code(code: i32) -> Death {
+    match u8::try_from(code) {
+        Ok(EXIT_NO_ROOM) => Death::DiskFull,
+        Ok(EXIT_RECORD_GONE) => Death::RecordGone,
+        Ok(_) | Err(_) => Death::Exited(code),
     }
 }
 
@@ -73,7 +81,13 @@ pub(super) fn unexpected(attempted: &'static str, answer: &Answer) -> HostError 
 }
 
 pub(super) fn failed(attempted: &'static str, detail: impl ToString) -> HostError {
-    HostError { attempted, detail: detail.to_string() }
+    HostError::new(attempted, detail)
+}
+
+/// Why something could not be done with a snapshot.
+pub(super) fn archive_failed(attempted: &'static str, error: &ArchiveError) -> HostError {
+    let is_out_of_reach = error.is_out_of_reach();
+    HostError { is_out_of_reach, ..failed(attempted, error) }
 }
 
 /// Why the files of a session could not be made ready.

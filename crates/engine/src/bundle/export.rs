@@ -10,7 +10,7 @@ use ash_core::snapshot::Snapshot;
 use super::error::BundleError;
 use super::manifest::Manifest;
 use super::{Aside, Bundles, Room, nobody, pack};
-use crate::cloud::{MAX_SNAPSHOTS, NewSet, Shelf, described};
+use crate::cloud::{MAX_SNAPSHOTS, NewSet, Shelf, described, recorded};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::fork::Point;
@@ -75,6 +75,8 @@ impl Engine {
             copied?
         };
         let captured = u32::try_from(snapshots.len()).unwrap_or(u32::MAX);
+        let attachments = recorded(self.shared.store.attachments(tenant, session).await?);
+        let described = described(&stored, snapshots, attachments.clone());
         let set = NewSet {
             store: self.shared.store.as_ref(),
             library: &bundles.0.library,
@@ -83,7 +85,9 @@ impl Engine {
             writer: WRITER,
             stored: &stored,
             last: &last,
-            described: described(&stored, snapshots).map_err(BundleError::of_making_set)?,
+            described: described.map_err(BundleError::of_making_set)?,
+            attachments,
+            attached_in: self.shared.host.attachments(session),
             number: 1,
             at: self.shared.now(),
         };

@@ -72,7 +72,7 @@ impl CloudError {
         matches!(self, Self::Unavailable(_))
     }
 
-    pub(super) fn here(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn here(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Here(error.into())
     }
 

@@ -13,6 +13,7 @@ use ash_core::time::Timestamp;
 use ash_snapshot::{Damaged, Restore, SnapshotError};
 
 use super::Cloud;
+use super::attached::{self, AttachedPart};
 use super::error::CloudError;
 use super::new_set::{SECRETS_OF_AGENTS, SECRETS_OF_SESSIONS, without};
 use super::place::{Shelf, random_name};
@@ -55,6 +56,8 @@ pub(crate) struct Fetched {
     pub(crate) agent: AgentRecord,
     pub(crate) log: Vec<LogEntry>,
     pub(crate) history: History,
+    /// The bytes of what is attached.
+    pub(crate) attached: Vec<AttachedPart>,
 }
 
 impl Cloud {
@@ -138,7 +141,8 @@ fn fetch_set(
     let ids: BTreeSet<_> = record.snapshots.iter().map(|kept| kept.captured.id).collect();
     let are_right = ids.contains(&head.snapshot)
         && ids.len() == record.snapshots.len()
-        && record.snapshots.iter().all(|kept| kept.seq <= head.seq);
+        && record.snapshots.iter().all(|kept| kept.seq <= head.seq)
+        && attached::are_right(&record.attachments, &head);
     if !are_right {
         return Err(damaged(&head.record.name));
     }
@@ -160,8 +164,8 @@ fn fetch_set(
         Err(SnapshotError::Missing(what)) => return Err(CloudError::Damaged(what)),
         Err(error) => return Err(error.into()),
     }
-    let Head { epoch, snapshot, .. } = head;
-    Ok(Some(Fetched { epoch, snapshot, record, agent, log, history }))
+    let Head { epoch, snapshot, attachments: attached, .. } = head;
+    Ok(Some(Fetched { epoch, snapshot, record, agent, log, history, attached }))
 }
 
 /// Brings the directory of an agent to where those of agents are, unless it is there. What it is made of lies aside

@@ -6,6 +6,7 @@
 //! where what lies, `which` whether it is there, and `health` whether it answers. Nobody waits for the cloud but who
 //! asks to, and not for long.
 
+mod attached;
 mod error;
 mod fetch;
 mod front;
@@ -50,6 +51,7 @@ use place::random_name;
 use wait::Failures;
 use work::{Turns, Wanted};
 
+pub(crate) use attached::{AttachedPart, AttachedRecord, recorded};
 pub use error::CloudError;
 pub use fetch::CloudSession;
 pub(crate) use fetch::{Fetched, fetch, fetch_agent};

@@ -3,6 +3,7 @@
 //! The files are there already: whoever makes a set has copied the snapshots that it names.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,12 @@ use ash_snapshot::{Capture, Root, State};
 use ash_store::{Agent, Settings, Store, StoredSession};
 use serde_json::Value;
 
+use super::attached::AttachedRecord;
 use super::error::CloudError;
 use super::place::Shelf;
 use super::set::{
-    AgentRecord, Head, MAX_AGENT, MAX_HEAD, MAX_NAMES, MAX_RECORD, Part, Record, VERSION,
-    digest_of, place_of, versioned,
+    AgentRecord, Head, MAX_AGENT, MAX_HEAD, MAX_NAMES, MAX_RECORD, Part, Record, UNATTACHED,
+    VERSION, digest_of, place_of, versioned,
 };
 use super::{blocking, log};
 use crate::agent::{Definition, Library};
@@ -51,9 +53,17 @@ pub(crate) struct NewSet<'a> {
     pub(crate) stored: &'a StoredSession,
     /// What it is, and which snapshots there are of it, as [`described`] says it.
     pub(crate) described: Vec<u8>,
+    /// What is attached to it, as that says it too, and where their bytes lie.
+    pub(crate) attachments: Vec<AttachedRecord>,
+    pub(crate) attached_in: Option<PathBuf>,
     /// Its files.
     pub(crate) last: &'a Snapshot,
     pub(crate) at: Timestamp,
+}
+
+/// The version of something that has attachments, or has none.
+fn version_of<T>(attachments: &[T]) -> u32 {
+    if attachments.is_empty() { UNATTACHED } else { VERSION }
 }
 
 /// A set that is there.
@@ -67,10 +77,11 @@ pub(crate) struct NewHead {
 pub(crate) fn described(
     stored: &StoredSession,
     snapshots: Vec<Snapshot>,
+    attachments: Vec<AttachedRecord>,
 ) -> Result<Vec<u8>, CloudError> {
     let record = &stored.record;
     let described = Record {
-        version: VERSION,
+        version: version_of(&attachments),
         agent_name: record.agent_name.clone(),
         agent_version: record.agent_version,
         parent: record.parent,
@@ -80,6 +91,7 @@ pub(crate) fn described(
             ..record.settings.clone()
         },
         snapshots,
+        attachments,
     };
     let described = serde_json::to_vec(&described).map_err(CloudError::here)?;
     if described.len() as u64 > MAX_RECORD {
@@ -93,8 +105,8 @@ impl NewSet<'_> {
     pub(crate) async fn put(self, earlier: Option<&Head>) -> Result<NewHead, CloudError> {
         // What is put from now on and no head names yet is left alone for a day.
         let begun = Instant::now();
-        let Self { store, library, shelf, tenant, writer, number, stored, described, last, at } =
-            self;
+        let Self { store, library, shelf, tenant, writer, number, stored, .. } = self;
+        let Self { described, attachments, attached_in, last, at, .. } = self;
         let session = stored.session.id();
         let record = &stored.record;
         let agent = store.agent_version(&record.tenant, &record.agent_name, record.agent_version);
@@ -106,8 +118,18 @@ impl NewSet<'_> {
         };
         let (epoch, seq) = (stored.session.log_epoch(), stored.session.last_seq());
         let stem = format!("{}records/{:010}-{:020}", place_of(session), epoch.get(), seq.get());
+        let attached = match attached_in {
+            Some(directory) if !attachments.is_empty() => {
+                let (shelf, earlier) = (Arc::clone(shelf), earlier.cloned());
+                let put = move || {
+                    shelf.put_attached((session, epoch), &attachments, &directory, earlier.as_ref())
+                };
+                blocking(put).await?
+            }
+            Some(_) | None => Vec::new(),
+        };
         let mut head = Head {
-            version: VERSION,
+            version: version_of(&attached),
             session,
             tenant: tenant.clone(),
             epoch,
@@ -125,6 +147,7 @@ impl NewSet<'_> {
             log: log.segments,
             record: Part { name: String::new(), bytes: 0, blake3: String::new(), stored: None },
             agent,
+            attachments: attached,
         };
         let shelf = Arc::clone(shelf);
         blocking(move || {
@@ -240,7 +263,7 @@ fn describe_agent(
         &mut State::default(),
     )?;
     let snapshot = ours(captured.snapshot.id);
-    let described = AgentRecord { version: VERSION, digest: digest.clone(), snapshot, settings };
+    let described = AgentRecord { version: UNATTACHED, digest: digest.clone(), snapshot, settings };
     serde_json::to_vec(&described).map_err(CloudError::here)
 }
 

@@ -108,7 +108,16 @@ mod test {
             unproven: false,
         };
         let (seq, turn, transcript) = (Seq::ZERO, Turn::ZERO, None);
-        Snapshot { captured, seq, turn, through: None, at, transcript, completed_runs: 0 }
+        Snapshot {
+            captured,
+            seq,
+            turn,
+            through: None,
+            at,
+            transcript,
+            completed_runs: 0,
+            lost: None,
+        }
     }
 
     fn session(last: Option<Snapshot>) -> Session {

@@ -16,11 +16,15 @@ use ash_store::Settings;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::attached::{AttachedPart, AttachedRecord};
 use super::error::CloudError;
 use super::place::{Shelf, random_name};
 
-/// The version that is written. Those before it are read too.
-pub(super) const VERSION: u32 = 2;
+/// The version of a set with attachments. Those before it are read too.
+pub(super) const VERSION: u32 = 3;
+
+/// The version that is written of everything else: servers that know no attachments read it.
+pub(super) const UNATTACHED: u32 = 2;
 
 /// The longest head, record, and what an agent is.
 pub(super) const MAX_HEAD: u64 = 1024 * 1024;
@@ -93,6 +97,9 @@ pub(crate) struct Head {
     pub(super) log: Vec<Segment>,
     pub(super) record: Part,
     pub(super) agent: Part,
+    /// The bytes of what is attached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) attachments: Vec<AttachedPart>,
 }
 
 /// What a session is, beside its log.
@@ -108,6 +115,9 @@ pub(crate) struct Record {
     pub(crate) settings: Settings,
     /// Oldest first; those that are in the cloud.
     pub(crate) snapshots: Vec<Snapshot>,
+    /// What is attached, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) attachments: Vec<AttachedRecord>,
 }
 
 /// What an agent is.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_snapshot::SnapshotError;
-use ash_store::{Places, Store, StoreError};
+use ash_store::{Place, Store, StoreError};
 
 use super::error::CloudError;
 use super::place::Shelf;
@@ -228,5 +228,5 @@ pub(crate) async fn is_not_whole_there(
     if !places.local && !store.cloud_heads(&[session]).await?.contains_key(&session) {
         return Ok(());
     }
-    store.place_snapshot(session, id, Places { cloud: false, ..places }).await
+    store.lost_snapshot(session, id, Place::Cloud).await
 }

@@ -182,6 +182,7 @@ impl Shelf {
                 named.heads.insert(name.to_owned());
                 named.parts.extend(head.log.iter().map(|segment| segment.part.name.clone()));
                 named.parts.insert(head.record.name.clone());
+                named.parts.extend(head.attachments.iter().map(|there| there.part.name.clone()));
                 if index >= kept {
                     // Of the one before the latest what an import needs, should that be damaged.
                     named.needs(session, head.snapshot);

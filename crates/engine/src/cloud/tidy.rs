@@ -41,6 +41,7 @@ pub(super) fn tidy_up(shelf: &Shelf, latest: &Head, now: Timestamp) -> Result<()
         kept += usize::from(is_kept);
         let parts = head.log.into_iter().map(|segment| segment.part.name);
         let parts = parts.chain([head.record.name]);
+        let parts = parts.chain(head.attachments.into_iter().map(|there| there.part.name));
         if is_kept {
             needed.extend(parts);
         } else if line_of(name).is_some_and(|(epoch, _)| epoch <= latest.epoch) {

@@ -12,8 +12,9 @@ use ash_core::number::LogEpoch;
 use ash_core::snapshot::Snapshot;
 use ash_core::time::Timestamp;
 use ash_snapshot::SnapshotError;
-use ash_store::{CloudHead, Place, Places, Store, StoreError, StoredSession, StoredSnapshot};
+use ash_store::{CloudHead, Place, Store, StoreError, StoredSession, StoredSnapshot};
 
+use super::attached::recorded;
 use super::error::CloudError;
 use super::new_set::{NewHead, NewSet, described};
 use super::set::{Head, Standing, digest_of};
@@ -40,7 +41,9 @@ impl Cloud {
         if !snapshots.iter().any(|row| row.snapshot.captured.id == id) {
             return Ok(());
         }
-        let record = digest_of(&described(&stored, to_name(&snapshots, id))?);
+        let attachments = recorded(store.attachments(tenant, session).await?);
+        let record = described(&stored, to_name(&snapshots, id), attachments.clone())?;
+        let record = digest_of(&record);
         let before = store.cloud_heads(&[session]).await?.remove(&session);
         let lags = |row: &StoredSnapshot| !row.places.cloud && row.places.local;
         let goes_on =
@@ -69,10 +72,11 @@ impl Cloud {
             gone = self.look_for(store, tenant, session).await?;
             snapshots = store.snapshots(session, MAX_SNAPSHOTS).await?;
         }
-        if !lies_there(&snapshots, id) || gone.contains(&id) {
+        let was_there = lies_there(&snapshots, id) && !gone.contains(&id);
+        if !was_there {
             self.bring_up_snapshot(store, (tenant, session), id).await?;
         }
-        let described = described(&stored, to_name(&snapshots, id))?;
+        let described = described(&stored, to_name(&snapshots, id), attachments.clone())?;
         let put = to_put(&stored, last, digest_of(&described));
         let set = NewSet {
             store,
@@ -83,6 +87,8 @@ impl Cloud {
             number,
             stored: &stored,
             described,
+            attachments,
+            attached_in: Some(self.0.data.join("attachments").join(session.to_string())),
             last,
             at: now,
         };
@@ -97,7 +103,10 @@ impl Cloud {
             Ok(())
         })
         .await?;
-        is_there(store, session, id).await?;
+        // Of what was there before nobody has looked at a byte now. Whoever has, and found it damaged, is right.
+        if !was_there {
+            is_there(store, session, id).await?;
+        }
         match store.put_cloud_head(session, &put).await {
             // It was purged meanwhile.
             Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
@@ -157,20 +166,24 @@ impl Cloud {
         self.recall(store, session, vec![snapshot]).await
     }
 
-    /// Brings everything of a session to the cloud: as it stands now, then older snapshots, the newest first, and a
-    /// head that names them.
+    /// Brings everything of a session to the cloud: as it stands now, then older snapshots, the newest first and as many
+    /// as there may be, and a head that names them.
     pub(super) async fn catch_up(
         &self,
         store: &dyn Store,
         session: SessionId,
         now: Timestamp,
+        most: usize,
     ) -> Result<(), CloudError> {
         self.bring_up(store, session, now).await?;
         let (mut brought, mut failed) = (Vec::new(), None);
-        for row in store.snapshots(session, MAX_SNAPSHOTS).await? {
-            if row.places.cloud {
-                continue;
-            }
+        let mut missing = store.snapshots(session, MAX_SNAPSHOTS).await?;
+        // What is neither there nor here cannot be brought by anybody.
+        missing.retain(|row| !row.places.cloud && row.places.local);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        for row in missing.into_iter().take(most) {
             let id = row.snapshot.captured.id;
             match self.bring_up_older(store, session, id).await {
                 Ok(()) => brought.push(id),
@@ -306,7 +319,7 @@ async fn is_not_here(
                 session.id = %session, snapshot.id = %id,
                 "snapshot {id} of session {session} is not whole on this machine any more",
             );
-            store.place_snapshot(session, id, Places { local: false, ..row.places }).await
+            store.lost_snapshot(session, id, Place::Local).await
         }
         found => found.map(drop),
     };

@@ -47,6 +47,9 @@ const PROBE: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(5);
 const BUSY: Duration = Duration::from_millis(500);
 
+/// How many older snapshots follow the latest one of a session at once: others wait for their turn.
+const MAX_FOLLOWING: usize = 32;
+
 /// How many sessions may be asked for at once: more are found in the outbox.
 const MAX_WANTED: usize = 1_024;
 
@@ -286,7 +289,8 @@ async fn perform(shared: &Shared, registry: &Arc<Registry>, cloud: &Cloud, job: 
                 cloud.0.wanted.put_off(session);
                 return Done::Busy;
             };
-            let brought = cloud.bring_up(store, session, shared.now()).await;
+            // Turns that followed each other quickly left more than one.
+            let brought = cloud.catch_up(store, session, shared.now(), MAX_FOLLOWING).await;
             match settle(shared, registry, cloud, (session, brought)).await {
                 Ok(()) => Done::Fine,
                 Err(_) => Done::Later,
@@ -294,7 +298,7 @@ async fn perform(shared: &Shared, registry: &Arc<Registry>, cloud: &Cloud, job: 
         }
         Job::Rest(session) => {
             let Ok(_turn) = cloud.0.turns.of(session).acquire().await else { return Done::Later };
-            let brought = cloud.catch_up(store, session, shared.now()).await;
+            let brought = cloud.catch_up(store, session, shared.now(), usize::MAX).await;
             match settle(shared, registry, cloud, (session, brought)).await {
                 Ok(()) | Err(CloudError::Elsewhere) => Done::Fine,
                 Err(error) if error.is_transient() => Done::Missed(LAST_RETRY),

@@ -155,7 +155,9 @@ impl Driver {
                 (Owned::from(*claimed), owed)
             }
             Start::Claim | Start::AfterPanic => {
-                let owned = self.claim().await?;
+                let mut owned = self.claim().await?;
+                // Recorded with whatever comes next; whoever dies before that comes to the same.
+                owned.session.taken_over(self.shared.now());
                 let owed = owned.session.recover();
                 (owned, owed)
             }

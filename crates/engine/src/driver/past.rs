@@ -70,11 +70,7 @@ impl Past for LogOf<'_> {
         let noted = async {
             let (store, session) = (self.store, self.record.id);
             match place {
-                Place::Local => {
-                    let StoredSnapshot { places, .. } = store.snapshot(session, snapshot).await?;
-                    let places = Places { local: false, ..places };
-                    store.place_snapshot(session, snapshot, places).await
-                }
+                Place::Local => store.lost_snapshot(session, snapshot, place).await,
                 Place::Cloud => is_not_whole_there(store, session, snapshot).await,
             }
         };
@@ -115,5 +111,5 @@ fn in_order(session: &Session, rows: Vec<StoredSnapshot>) -> Vec<StoredSnapshot>
 }
 
 fn unread(error: &StoreError) -> HostError {
-    HostError { attempted: "read the log", detail: error.to_string() }
+    HostError::new("read the log", error)
 }

@@ -59,6 +59,8 @@ pub(super) struct Hands {
     pub(super) last_words_of: Option<Incarnation>,
     /// Held while files are put back.
     putting_back: Arc<tokio::sync::Mutex<()>>,
+    /// Resolves when the outcome of the last capture was told: they are told in the order in which they were asked for.
+    last_capture: Option<oneshot::Receiver<()>>,
 }
 
 /// Does what is to be done with one sandbox, in order.
@@ -108,6 +110,7 @@ impl Hands {
             told_to_stop,
             last_words_of: None,
             putting_back: Arc::default(),
+            last_capture: None,
         }
     }
 
@@ -214,15 +217,16 @@ impl Hands {
         (unless_like, only_if_busy): (Option<SnapshotId>, bool),
     ) {
         let (still, moves) = StandStill::new();
-        if let Some(lane) =
-            self.lane.as_ref().filter(|lane| lane.incarnation == sandbox.incarnation)
-        {
+        let lane = self.lane.as_ref();
+        if let Some(lane) = lane.filter(|lane| lane.incarnation == sandbox.incarnation) {
             // A lane that is full has other worries.
             let _full = lane.errands.try_send(Errand::Wait(moves));
         }
         let (shared, outcomes) = (Arc::clone(&self.shared), self.outcomes.clone());
-        let tenant = record.tenant.clone();
+        let (tenant, (told, last_told)) = (record.tenant.clone(), oneshot::channel());
+        let before = self.last_capture.replace(last_told);
         self.shared.tasks.spawn(async move {
+            let _until_told: oneshot::Sender<()> = told;
             let persist = Persist { sandbox, tenant: &tenant, unless_like, only_if_busy };
             let outcome = match shared.host.persist(persist, still).await {
                 Ok(Persisted::Captured(captured)) => PersistOutcome::Captured(captured),
@@ -231,6 +235,9 @@ impl Hands {
                 Err(error) => PersistOutcome::Failed { message: error.to_string() },
             };
             shared.counts.persisted(&outcome);
+            if let Some(before) = before {
+                let _told_or_gone = before.await;
+            }
             let _driver_gone = outcomes.send(Fact::Persisted { number, outcome }.into()).await;
         });
     }
@@ -348,6 +355,7 @@ impl Worker {
                 completed_runs,
                 turns,
                 if_lost,
+                lost,
                 snapshot,
                 is_behind,
                 proven,
@@ -359,6 +367,7 @@ impl Worker {
                     completed_runs,
                     turns,
                     if_lost,
+                    lost,
                     snapshot: snapshot.as_ref(),
                     is_behind,
                     proven: proven.as_deref(),

@@ -31,5 +31,5 @@ impl Worker {
 }
 
 fn unread(attempted: &'static str, detail: impl ToString) -> HostError {
-    HostError { attempted, detail: detail.to_string() }
+    HostError::new(attempted, detail)
 }

@@ -66,6 +66,23 @@ impl World {
         self.dawdle(self.mood().1).await;
         if self.may_go_on(name).await {
             self.end(name, run, AgentEnding::Completed(Completion::EndTurn));
+            self.go_on_alone(name).await;
+        }
+    }
+
+    /// Sometimes an agent has more to say, of its own accord. By then it may have the next prompt.
+    async fn go_on_alone(&self, name: SandboxRef) {
+        for _ in 0..self.dice.roll(3) {
+            self.dawdle(self.mood().1).await;
+            if !self.may_go_on(name).await {
+                return;
+            }
+            let body = {
+                let mut state = self.state();
+                state.asides.push(name);
+                Json::of(&state.asides.len()).expect("a number is JSON")
+            };
+            self.spool(name, Report { run: None, body: ReportBody::Message(body) });
         }
     }
 
@@ -144,9 +161,13 @@ impl World {
         if let ReportBody::TextDelta(text) = &body {
             self.state().said.entry(run).or_default().push_str(text);
         }
+        self.spool(name, Report { run: Some(run), body });
+    }
+
+    fn spool(&self, name: SandboxRef, report: Report) {
         self.change(name, |sandbox| {
             sandbox.last_report += 1;
-            sandbox.spool.insert(sandbox.last_report, Report { run, body });
+            sandbox.spool.insert(sandbox.last_report, report);
         });
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ash_core::failure::Failure;
 use ash_core::id::{QuestionId, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::SpoolPosition;
+use ash_core::number::{Seq, SpoolPosition};
 use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::{NumberedReport, Session};
@@ -20,8 +20,9 @@ use tokio::sync::mpsc;
 use super::Gate;
 use crate::files::Stored;
 use crate::host::{
-    Away, Collected, Comparison, Detail, HostError, NotReady, Past, Persist, Persisted, PutAway,
-    Ready, Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed, WarmId,
+    Away, Collected, Comparison, Detail, Happening, HostError, LogLine, NotReady, Past, Persist,
+    Persisted, PutAway, Ready, Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed,
+    WarmId,
 };
 use crate::leave::Leave;
 use crate::places::WarmPlaces;
@@ -57,6 +58,10 @@ macro_rules! through_the_gate {
 
             fn isolation(&self, sandbox: SandboxRef) -> Option<&'static str> {
                 self.inner.isolation(sandbox)
+            }
+
+            fn attachments(&self, session: SessionId) -> Option<PathBuf> {
+                self.inner.attachments(session)
             }
 
             fn free_bytes(&self) -> Option<u64> {
@@ -123,7 +128,9 @@ through_the_gate! {
     fn collect(tenant: &TenantId, unneeded: Vec<SnapshotId>, before: Timestamp)
         -> Result<Collected, HostError>;
     fn exec(sandbox: SandboxRef, request: ExecRequest) -> Result<ExecResult, HostError>;
-    fn logs(session: SessionId) -> Result<String, HostError>;
+    fn logs_told(session: SessionId) -> Result<Seq, HostError>;
+    fn logs(session: SessionId, first: u64, happened: Vec<Happening>)
+        -> Result<Vec<LogLine>, HostError>;
     fn has_state(session: SessionId) -> Result<bool, HostError>;
     fn has_snapshot(tenant: &TenantId, snapshot: SnapshotId) -> Result<bool, HostError>;
     fn fetch_snapshot(tenant: &TenantId, snapshot: SnapshotId) -> Result<(), Failure>;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ash_core::failure::{Death, Failure, FailureCode};
 use ash_core::id::{QuestionId, RunId, SessionId, SnapshotId, TenantId};
 use ash_core::json::Json;
-use ash_core::number::SpoolPosition;
+use ash_core::number::{Seq, SpoolPosition};
 use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::NumberedReport;
@@ -20,11 +20,11 @@ use ash_protocol::{ExecEnd, ExecRequest, ExecResult};
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use super::world::{World, incarnations};
+use super::world::World;
 use super::{Dice, Gate};
 use crate::host::{
-    Away, HostError, NotReady, Past, Persist, Persisted, PutAway, Ready, Reporter, SandboxHost,
-    SandboxRef, StandStill, Start, Thawed,
+    Away, Happening, HostError, LogLine, NotReady, Past, Persist, Persisted, PutAway, Ready,
+    Reporter, SandboxHost, SandboxRef, StandStill, Start, Thawed,
 };
 use crate::leave::Leave;
 
@@ -76,6 +76,11 @@ impl FakeHost {
     /// More sandboxes than this at once are a broken promise.
     pub fn allow_at_most(&self, sandboxes: usize) {
         self.0.state().most = Some(sandboxes);
+    }
+
+    /// Who has said something without a run. What was said is its place in the list, from 1.
+    pub fn asides(&self) -> Vec<SandboxRef> {
+        self.0.state().asides.clone()
     }
 
     /// What an agent has said in a run, whether or not anybody heard it.
@@ -166,12 +171,12 @@ impl FakeHost {
         self.0.hang(faults).await;
         gate.pass().await;
         if self.0.dice.chance(faults.call_fails) {
-            return Err(HostError { attempted, detail: "nothing happened".to_owned() });
+            return Err(HostError::new(attempted, "nothing happened"));
         }
         let done = act();
         gate.pass().await;
         if self.0.dice.chance(faults.loses_answer) {
-            return Err(HostError { attempted, detail: "the answer was lost".to_owned() });
+            return Err(HostError::new(attempted, "the answer was lost"));
         }
         Ok(done)
     }
@@ -324,7 +329,7 @@ impl SandboxHost for FakeHost {
         let alive = self.call("exec", || self.alive().contains(&sandbox));
         let alive = tokio::time::timeout(patience, alive).await;
         if !alive.unwrap_or_else(|_| Err(HostError::late("exec")))? {
-            return Err(HostError { attempted: "exec", detail: "it is not alive".to_owned() });
+            return Err(HostError::new("exec", "it is not alive"));
         }
         Ok(ExecResult {
             end: ExecEnd::Exited(0),
@@ -334,13 +339,24 @@ impl SandboxHost for FakeHost {
         })
     }
 
-    async fn logs(&self, session: SessionId) -> Result<String, HostError> {
-        self.call("logs", || {
-            let state = self.0.state();
-            let latest = state.sandboxes.range(incarnations(session)).next_back();
-            latest.map(|(name, _)| format!("sandbox {}", name.incarnation)).unwrap_or_default()
-        })
-        .await
+    /// Nothing is kept here: all is told each time.
+    async fn logs_told(&self, _session: SessionId) -> Result<Seq, HostError> {
+        self.call("logs", || Seq::ZERO).await
+    }
+
+    async fn logs(
+        &self,
+        _session: SessionId,
+        first: u64,
+        happened: Vec<Happening>,
+    ) -> Result<Vec<LogLine>, HostError> {
+        let line = |(index, Happening { at, level, text, .. }): (u64, Happening)| LogLine {
+            index,
+            level: level.to_owned(),
+            text,
+            at,
+        };
+        self.call("logs", || (first..).zip(happened).map(line).collect()).await
     }
 
     async fn has_state(&self, session: SessionId) -> Result<bool, HostError> {

@@ -16,11 +16,10 @@ use ash_core::time::Timestamp;
 use ash_store::{
     Agent, ApiKey, Attachment, AttachmentStore, Census, Claimed, CloudHead, CloudUse, Commit,
     Credential, ImportedSession, KeyHash, LabelledVersion, NewAgentVersion, NewQueueItem,
-    NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places, QueueCounts, QueueItem,
-    QueueOutcome, QueueStatus, QueueStore, QueueTask, Receipt, ReceiptKey, Resting, Result,
-    RunRecord, SessionFilter, SessionRecord, Spend, Store, StoreError, StoredSession,
-    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud, VersionChange,
-    Withdrawal,
+    NewSession, OutboxItem, OutboxTask, PageRequest, Place, QueueCounts, QueueItem, QueueOutcome,
+    QueueStatus, QueueStore, QueueTask, Receipt, ReceiptKey, Resting, Result, RunRecord,
+    SessionFilter, SessionRecord, Spend, Store, StoreError, StoredSession, StoredSnapshot, Tenant,
+    UsageFilter, UsageRecord, UsageTotals, UsedCloud, VersionChange, Withdrawal,
 };
 use async_trait::async_trait;
 
@@ -214,7 +213,7 @@ through_the_line! {
     fn add_spend(session: SessionId, more: Spend) -> ();
     fn snapshots(session: SessionId, limit: u32) -> Vec<StoredSnapshot>;
     fn snapshot(session: SessionId, id: SnapshotId) -> StoredSnapshot;
-    fn place_snapshot(session: SessionId, id: SnapshotId, places: Places) -> ();
+    fn lost_snapshot(session: SessionId, id: SnapshotId, place: Place) -> ();
     fn found_snapshot(session: SessionId, id: SnapshotId, place: Place) -> ();
     fn cloud_heads(sessions: &[SessionId]) -> BTreeMap<SessionId, CloudHead>;
     fn put_cloud_head(session: SessionId, head: &CloudHead) -> ();

@@ -38,6 +38,8 @@ pub(super) struct State {
     /// Directories that stand for a workspace.
     pub(super) directories: BTreeMap<SessionId, PathBuf>,
     pub(super) said: BTreeMap<RunId, String>,
+    /// Who said something without a run; what was said is its place in this list, from 1.
+    pub(super) asides: Vec<SandboxRef>,
     pub(super) begun: BTreeSet<RunId>,
     pub(super) broken_promises: Vec<String>,
     pub(super) connections: u64,
@@ -235,7 +237,7 @@ impl World {
                 pump.abort();
             }
             sandbox.last_report += 1;
-            sandbox.spool.insert(sandbox.last_report, Report { run, body });
+            sandbox.spool.insert(sandbox.last_report, Report { run: Some(run), body });
         }
     }
 

@@ -173,7 +173,8 @@ async fn a_command_needs_a_live_sandbox_and_keeps_it_awake() {
     let result = world.engine.exec(&tenant(), session, command("echo hi")).await.unwrap();
     assert_eq!((result.end, result.stdout.as_str()), (ExecEnd::Exited(0), "echo hi"));
     assert!(world.stored(session).await.last_active() > before);
-    assert_eq!(world.engine.logs(&tenant(), session).await.unwrap(), "sandbox 1");
+    let logs = world.engine.logs(&tenant(), session).await.unwrap();
+    assert_eq!((logs.first, logs.lines[0].text.as_str()), (0, "Sandbox 1 is up"));
 
     world.engine.stop(&tenant(), session).await.unwrap();
     let refused = world.engine.exec(&tenant(), session, command("true")).await;

@@ -93,7 +93,7 @@ pub struct Messages {
 /// A line of what a sandbox says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Log {
-    /// Its place.
+    /// Its place. It stays the same, and later lines have higher ones.
     pub index: u64,
     /// `stdout`, `stderr` or `system`.
     pub level: String,
@@ -111,4 +111,30 @@ pub struct Logs {
     pub logs: Vec<Log>,
     /// Always `sandbox`.
     pub source: String,
+    /// Where lines are missing that came after those asked for; nothing, if none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<LogGap>,
+}
+
+/// That lines are missing before the first one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LogGap {
+    /// After which one lines were asked for.
+    pub after: u64,
+    /// From which number on there are some.
+    pub next: u64,
+    /// Why those before it are missing.
+    pub reason: LogGapReason,
+}
+
+/// Why lines are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogGapReason {
+    /// There are too many to keep all.
+    LeftOut,
+    /// They are of another history of the session: it was imported, and its lines stayed behind.
+    OtherEpoch,
+    /// No line has had such a high number.
+    BeyondEnd,
 }

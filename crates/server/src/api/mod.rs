@@ -37,7 +37,7 @@ pub use ash_core::rfc3339::{from_rfc3339, rfc3339};
 pub use attachment::{Attachment, AttachmentBody, Attachments, NewAttachment};
 pub use cloud::{CloudSession, CloudSessions};
 pub use egress::{Egress, EgressRequest, Spent};
-pub use event::{Event, Events, Frame, Log, Logs, Message, Messages};
+pub use event::{Event, Events, Frame, Log, LogGap, LogGapReason, Logs, Message, Messages};
 pub use file::{
     FileContent, FileDeleted, FileInfo, FileSource, FileWritten, Files, FilesWritten, NewFile,
     UploadWorkspace, WorkspaceUploaded, WriteFiles,

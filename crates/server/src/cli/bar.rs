@@ -130,6 +130,10 @@ fn line(doing: &str, what: &str, progress: Progress, elapsed: Duration, width: u
     if let Some(part) = part.filter(|part| *part > 0.01 && elapsed >= EARLY) {
         words.push(format!("{} left", left(seconds * (1.0 - part) / part)));
     }
+    if words.is_empty() && elapsed >= EARLY {
+        // Whoever does it does not say how far it is.
+        words.push(format!("{} so far", left(seconds)));
+    }
     let words = words.join(", ");
     // The last column stays free: what is written there begins another line in some terminals.
     let room = width.saturating_sub(1);
@@ -144,7 +148,7 @@ fn line(doing: &str, what: &str, progress: Progress, elapsed: Duration, width: u
         }
         text = format!("{text} {percent}");
     }
-    format!("{text} {words}").chars().take(room).collect()
+    format!("{text} {words}").trim_end().chars().take(room).collect()
 }
 
 /// How long, in words.
@@ -181,6 +185,12 @@ mod test {
         assert_eq!(
             line("exporting", "", sent, Duration::from_secs(2), 50),
             "exporting 3.0 MB, 1.5 MB/s"
+        );
+        let unknown =
+            |millis| line("exporting", "", Progress::default(), Duration::from_millis(millis), 50);
+        assert_eq!(
+            (unknown(500), unknown(4_000)),
+            ("exporting".into(), "exporting 4 s so far".into())
         );
     }
 

@@ -70,10 +70,16 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         }
     };
     let mut ctrl_c = watch::ctrl_c()?;
+    // Whoever left was told the way back.
+    let mut has_left = false;
+    let mut told = |watched: anyhow::Result<Watched>| {
+        has_left = matches!(watched, Ok(Watched::Left));
+        watched.map(Exit::from)
+    };
     let talked = match (message, lines) {
         (Some(message), _) => {
             let mut typed = ask::person(ctx).filter(|_| args.message.as_deref() != Some("-"));
-            say(ctx, session, message, &mut ctrl_c, typed.as_mut()).await.map(Exit::from)
+            told(say(ctx, session, message, &mut ctrl_c, typed.as_mut()).await)
         }
         (None, Some(lines)) => converse(ctx, session, lines, &mut ctrl_c).await,
         (None, None) => {
@@ -81,7 +87,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
             let stay = Stay::Talking;
             let from = From::Turn;
             let until = Until::Dropped;
-            attach::attach(ctx, &session, from, stay, until, &mut ctrl_c).await.map(Exit::from)
+            told(attach::attach(ctx, &session, from, stay, until, &mut ctrl_c).await)
         }
     };
     // Also after a failure: the session is there, and a person wants it back or gone.
@@ -92,7 +98,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         }
     } else if talked.as_ref().is_err_and(is_over) {
         note("the session has ended; begin another without -s");
-    } else if !ctx.screen.json {
+    } else if !ctx.screen.json && !has_left {
         note(&format!("session {session}; go on with: ash chat {} -s {session}", args.agent));
     }
     talked

@@ -25,14 +25,27 @@ pub(super) fn hint(error: &ClientError) -> Option<&'static str> {
             _ if says_ended(problem) => {
                 Some("it cannot come back; begin another with: ash session create")
             }
-            404 => of_code(&problem.code)
-                .or(Some("ash session list and ash agent list show what there is")),
+            404 => of_code(&problem.code).or(Some(of_missing(&problem.error))),
             _ => of_code(&problem.code),
         },
         ClientError::Unexpected { .. } => {
             Some("it is no Ash server; --server or ASH_SERVER_URL says where one is")
         }
         ClientError::Stream(_) => None,
+    }
+}
+
+/// Where things are listed of which one is not there.
+fn of_missing(error: &str) -> &'static str {
+    match error.split(' ').next().unwrap_or_default() {
+        "Agent" | "Version" => "ash agent list shows what there is",
+        "Credential" => "ash credential list shows what there is",
+        "Queue" => "ash queue list shows what there is",
+        "API" => "ash key list shows what there is",
+        "File" => "ash session files <session> lists what there is",
+        "Snapshot" => "ash session snapshots <session> lists what there is",
+        "Run" => "ash session show <session> tells what it did",
+        _ => "ash session list and ash agent list show what there is",
     }
 }
 
@@ -99,6 +112,7 @@ fn of_code(code: &str) -> Option<&'static str> {
             "ash session permissions lists what waits for an answer"
         }
         "invalid_credential" => "ash credential list shows what there is",
+        "attachment_lost" => "attach it again; a copy may be among ash session files <session>",
         "already_exists" => "it is there already; ash session list shows it",
         "import_damaged" | "invalid_bundle" => "export it again with: ash session export",
         "import_too_new" => "it was exported by a newer server; upgrade this one",
@@ -166,6 +180,26 @@ mod test {
         assert!(hinted(401, "unauthorized").unwrap().contains("ASH_API_KEY"));
         assert!(hinted(404, "not_found").unwrap().contains("ash session list"));
         assert_eq!(hinted(400, "invalid_request"), None);
+    }
+
+    #[test]
+    fn what_is_not_there_is_looked_for_where_its_like_are_listed() {
+        let hinted = |error: &str| {
+            let (error, code) = (error.to_owned(), "not_found".to_owned());
+            let (retryable, request_id) = (false, "r".to_owned());
+            let problem = Problem { error, status_code: 404, code, retryable, request_id };
+            hint(&ClientError::Problem(problem)).unwrap()
+        };
+        for (error, command) in [
+            ("Session not found", "ash session list"),
+            ("Agent \"x\" not found", "ash agent list"),
+            ("Credential not found", "ash credential list"),
+            ("Queue item not found", "ash queue list"),
+            ("API key not found", "ash key list"),
+            ("File not found", "ash session files"),
+        ] {
+            assert!(hinted(error).contains(command), "{error}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::connect::Context;
 use super::exit::{Exit, Mistake};
 use super::output::{Reader, Screen, Style, look_for_reader, plain, show};
 use super::{Hint, prefix, watch};
-use crate::api::Log;
+use crate::api::{Log, LogGap, LogGapReason, Logs};
 
 /// How often it is asked for more.
 const ASK: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let mut ctrl_c = watch::ctrl_c()?;
     let mut ticks = tokio::time::interval(ASK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut seen = Seen::default();
+    let mut after = None;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -50,20 +50,34 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         if look_for_reader() == Reader::Gone {
             return Ok(Exit::Ok);
         }
-        let logs = match ctx.client.logs(id, None).await {
-            Ok(logs) => logs.logs,
+        let Logs { logs, gap, .. } = match ctx.client.logs(id, after).await {
+            Ok(logs) => logs,
             // The server starts again, maybe.
-            Err(error) if args.follow && seen.has_any && error.is_transient() => continue,
+            Err(error) if args.follow && after.is_some() && error.is_transient() => continue,
             Err(error) => return Err(error.into()),
         };
-        let mut text = String::new();
-        for log in seen.fresh(&logs) {
+        let mut text = gap.map(|gap| missing(ctx, gap)).unwrap_or_default();
+        for log in &logs {
             text.push_str(&line(ctx, log));
         }
+        after = logs.last().map(|log| log.index).or(after);
         if show(&text)? == Reader::Gone || !args.follow {
             return Ok(Exit::Ok);
         }
     }
+}
+
+/// That some lines cannot be shown.
+fn missing(ctx: &Context, gap: LogGap) -> String {
+    if ctx.screen.json {
+        return format!("{}\n", serde_json::json!({ "gap": gap }));
+    }
+    let why = match gap.reason {
+        LogGapReason::LeftOut => "there were too many lines, and some are not kept",
+        LogGapReason::OtherEpoch => "the session was brought here, and what was said before stayed",
+        LogGapReason::BeyondEnd => "the server has lost what was said, and begins again",
+    };
+    format!("{}\n", ctx.screen.paint(Style::Red, &format!("({why})")))
 }
 
 fn line(ctx: &Context, log: &Log) -> String {
@@ -76,61 +90,4 @@ fn line(ctx: &Context, log: &Log) -> String {
     };
     let level = ctx.screen.paint(style, &format!("{:<6}", plain(&log.level)));
     format!("{level} {}\n", plain(&log.text).replace('\n', " "))
-}
-
-/// What was shown. Lines are counted anew with every answer, those of the server before those of the sandbox: what is
-/// new is found by comparing each kind with itself.
-#[derive(Debug, Default)]
-struct Seen {
-    system: Vec<String>,
-    said: Vec<String>,
-    has_any: bool,
-}
-
-impl Seen {
-    fn fresh<'a>(&mut self, logs: &'a [Log]) -> Vec<&'a Log> {
-        self.has_any = true;
-        let (system, said): (Vec<&Log>, Vec<&Log>) =
-            logs.iter().partition(|log| log.level == "system");
-        let mut fresh = Vec::new();
-        for (known, now) in [(&mut self.system, system), (&mut self.said, said)] {
-            let texts: Vec<String> = now.iter().map(|log| log.text.clone()).collect();
-            fresh.extend(now.into_iter().skip(overlap(known, &texts)));
-            *known = texts;
-        }
-        fresh
-    }
-}
-
-/// How many of the lines that there are now were there before. Old ones may be gone from the front.
-fn overlap(before: &[String], now: &[String]) -> usize {
-    let longest = before.len().min(now.len());
-    (0..=longest)
-        .rev()
-        .find(|length| before[before.len() - length..] == now[..*length])
-        .unwrap_or(0)
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    fn log(level: &str, text: &str) -> Log {
-        let (level, text, ts) = (level.to_owned(), text.to_owned(), String::new());
-        Log { index: 0, level, text, ts }
-    }
-
-    #[test]
-    fn each_line_is_shown_once_though_others_come_before_it() {
-        let mut seen = Seen::default();
-        let texts = |fresh: Vec<&Log>| fresh.iter().map(|log| log.text.clone()).collect::<Vec<_>>();
-        let (up, one, two) = (log("system", "up"), log("stderr", "one"), log("stderr", "two"));
-        assert_eq!(texts(seen.fresh(&[up.clone(), one.clone()])), ["up", "one"]);
-        let down = log("system", "down");
-        let now = [up.clone(), down.clone(), one.clone(), two.clone()];
-        assert_eq!(texts(seen.fresh(&now)), ["down", "two"]);
-        assert_eq!(texts(seen.fresh(&now)), Vec::<String>::new());
-        let later = [down, two, log("stderr", "two")];
-        assert_eq!(texts(seen.fresh(&later)), ["two"], "the first ones were left out");
-    }
 }

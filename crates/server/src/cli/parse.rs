@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::exit::Mistake;
+use super::suggest;
 
 /// `NAME=VALUE`.
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
@@ -91,7 +92,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 /// A word of the wire.
 pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
+    serde_json::from_value(Value::String(text.to_owned())).map_err(|error| {
+        let error = error.to_string();
+        let known = error.rsplit_once(", expected ").map_or("", |(_, known)| known);
+        // Each stands in backticks.
+        let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        suggest::word(text, &known)
+    })
 }
 
 /// A duration as the wire has it.
@@ -102,7 +109,7 @@ pub(super) fn millis(duration: Option<Duration>) -> Option<u64> {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::api::SessionStatus;
+    use crate::api::{CredentialType, SessionStatus};
 
     #[test]
     fn durations_have_a_unit() {
@@ -148,6 +155,12 @@ mod test {
     #[test]
     fn a_wrong_word_is_answered_with_the_right_ones() {
         assert_eq!(word::<SessionStatus>("paused"), Ok(SessionStatus::Paused));
-        assert!(word::<SessionStatus>("gone").unwrap_err().contains("`paused`"));
+        let error = word::<SessionStatus>("gone").unwrap_err();
+        assert!(error.starts_with("known are ") && error.contains(", paused, "), "{error}");
+        assert!(!error.contains("did you mean"), "{error}");
+        let error = word::<SessionStatus>("actve").unwrap_err();
+        assert!(error.ends_with("; did you mean active?"), "{error}");
+        let error = word::<CredentialType>("custm").unwrap_err();
+        assert_eq!(error, "known are anthropic, openai, bedrock, custom; did you mean custom?");
     }
 }

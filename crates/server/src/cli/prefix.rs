@@ -1,6 +1,5 @@
 //! Ids as people write them: the beginning is enough.
 
-use anyhow::Context as _;
 use ash_core::time::{Clock as _, Timestamp};
 use ash_engine::SystemClock;
 use uuid::Uuid;
@@ -17,6 +16,9 @@ const SHORTEST: usize = 8;
 /// No shorter beginning is shown of a session's id: a list does not show every session, and those
 /// of the same minute begin alike. So much of it is the time to the millisecond and 12 random bits.
 const SHORTEST_OF_SESSION: usize = 18;
+
+/// How many characters an id has.
+pub(super) const WHOLE: usize = 36;
 
 /// How many ids that begin alike are named.
 const MAX_CANDIDATES: u32 = 10;
@@ -56,13 +58,17 @@ pub(super) async fn session(client: &Client, text: &str) -> anyhow::Result<Uuid>
     let none = || Mistake::NotFound(format!("no session's id begins with `{text}`"));
     let hint = Hint("ash session list --all shows every session");
     let prefix = text.to_ascii_lowercase();
-    if prefix.is_empty() || !prefix.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
-        return Err(none()).context(hint);
-    }
-    let limit = Some(MAX_CANDIDATES);
-    let query = SessionQuery { id_prefix: Some(prefix), limit, ..SessionQuery::default() };
-    let page = client.sessions(&query).await?;
-    match page.sessions.as_slice() {
+    let can_begin_one = (1..=WHOLE).contains(&prefix.len())
+        && prefix.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let sessions = if can_begin_one {
+        let limit = Some(MAX_CANDIDATES);
+        let query = SessionQuery { id_prefix: Some(prefix), limit, ..SessionQuery::default() };
+        client.sessions(&query).await?.sessions
+    } else {
+        // A letter that no id has, or one too many, is a slip of the finger, or the name of something else.
+        Vec::new()
+    };
+    match sessions.as_slice() {
         [] => {
             let error = anyhow::Error::from(none()).context(hint);
             Err(suggest::session(client, text, error).await)
@@ -113,7 +119,10 @@ pub(super) fn among(what: &str, ids: &[String], text: &str) -> anyhow::Result<St
     let found: Vec<String> =
         ids.iter().filter(|id| !prefix.is_empty() && id.starts_with(&prefix)).cloned().collect();
     match found.as_slice() {
-        [] => Err(Mistake::NotFound(format!("no {what}'s id begins with `{text}`")).into()),
+        [] => {
+            let error = Mistake::NotFound(format!("no {what}'s id begins with `{text}`")).into();
+            Err(suggest::among(what, ids, text, error))
+        }
         [id] => Ok(id.clone()),
         ids => {
             let length = unique_length(ids.iter().map(String::as_str));
@@ -125,7 +134,7 @@ pub(super) fn among(what: &str, ids: &[String], text: &str) -> anyhow::Result<St
 
 /// A whole id, with its hyphens.
 fn whole(text: &str) -> Option<Uuid> {
-    (text.len() == 36).then(|| text.parse().ok())?
+    (text.len() == WHOLE).then(|| text.parse().ok())?
 }
 
 fn ambiguous(what: &str, text: &str, names: &[String]) -> anyhow::Error {
@@ -158,7 +167,11 @@ mod test {
         let error = among("key", &ids, "ab").unwrap_err();
         let expected = "more than one key's id begins with `ab`: abc1, abc2, abc";
         assert_eq!(error.to_string(), expected);
-        assert_eq!(among("key", &ids, "f").unwrap_err().to_string(), "no key's id begins with `f`");
+        let error = among("key", &ids, "f").unwrap_err();
+        assert_eq!(error.root_cause().to_string(), "no key's id begins with `f`");
+        assert_eq!(error.to_string(), "ash key list shows what there is");
+        let typo = among("key", &["abcd1234".to_owned()], "abce1").unwrap_err();
+        assert_eq!(typo.to_string(), "did you mean abcd1234?");
         assert!(among("key", &ids, "").is_err());
     }
 

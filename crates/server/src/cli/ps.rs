@@ -8,6 +8,7 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
+use super::columns::fitted;
 use super::connect::Context;
 use super::exit::Exit;
 use super::output::{Reader, Screen, look_for_reader, note, one_line, reader, show};
@@ -196,7 +197,9 @@ fn rows(processes: &[Process], now: Timestamp, room: usize) -> Vec<Row> {
             ]
         })
         .collect();
-    let text = format::table(&headings, &lines);
+    // The rest is in `ash session show`.
+    let spare = ["COST", "TOKENS", "AGE", "TITLE", "USED", "TURN", "PHASE", "AGENT"];
+    let text = fitted(&headings, &lines, Some(room), (&["TITLE", "AGENT"], &spare));
     let look = |index: usize| if index == 0 { Look::BOLD } else { Look::PLAIN };
     text.lines().enumerate().map(|(index, line)| Row::of(line, look(index)).cut(room)).collect()
 }

@@ -91,6 +91,19 @@ struct Served {
     handed_over: Option<OwnedFd>,
 }
 
+/// What to do about a server that does not start.
+fn hint(error: &anyhow::Error) -> Hint {
+    let is_taken = |cause: &(dyn std::error::Error + 'static)| {
+        let error = cause.downcast_ref::<std::io::Error>();
+        error.is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+    };
+    Hint(if error.chain().any(is_taken) {
+        "something listens there already; `--port` or ASH_PORT names another port, and `ash doctor` says what it is"
+    } else {
+        "`ash doctor` looks at what may be wrong"
+    })
+}
+
 /// Serves until it is told to end.
 async fn serve(
     config: &Config,
@@ -99,7 +112,10 @@ async fn serve(
 ) -> anyhow::Result<Served> {
     let mut signals = Signals::listen()?;
     let server = Server::start(config, environment).await;
-    let mut server = server.context(Hint("`ash doctor` looks at what may be wrong"))?;
+    let mut server = server.map_err(|error| {
+        let hint = hint(&error);
+        error.context(hint)
+    })?;
     let held = server.hold_data().context("could not keep the data")?;
     announce(config, &server)?;
     let patience = config.drain_ms;

@@ -75,8 +75,12 @@ pub(super) async fn talk(
         return Ok(Watched::Unread);
     }
     if watched == Watched::Left {
-        let (goes_on, session) = (talk.status.runs(), talk.session);
-        let what = if goes_on { "left; the run goes on" } else { "left" };
+        let session = talk.session;
+        let what = match (talk.status.runs(), talk.on_ctrl_c) {
+            (false, _) => "left",
+            (true, OnCtrlC::CutTheRun) if talk.cuts > 0 => "left; the run was asked to stop",
+            (true, OnCtrlC::CutTheRun | OnCtrlC::Leave) => "left; the run goes on",
+        };
         note(&format!("{what}; come back with: ash session attach {session}"));
     }
     Ok(watched)

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::api::{FileContent, FileInfo, Files, FilesWritten, WriteFiles};
 
 use super::error::ClientError;
-use super::request::{Ask, Client, Repeat, file_path};
+use super::request::{Ask, Client, Repeat, Transfer, file_path};
 
 /// The largest file that is read: what a server sends.
 const MAX_FILE_BYTES: usize = 100 << 20;
@@ -38,9 +38,15 @@ impl Client {
         self.ask(Ask::get(format!("{}?format=json", at(id, file)))).await
     }
 
-    /// What is in a file.
-    pub async fn file(&self, id: Uuid, file: &FileInfo) -> Result<Vec<u8>, ClientError> {
+    /// What is in a file. `transfer` tells how much of it is here.
+    pub async fn file(
+        &self,
+        id: Uuid,
+        file: &FileInfo,
+        transfer: &Transfer,
+    ) -> Result<Vec<u8>, ClientError> {
         let mut answer = self.open(&Ask::get(at(id, file)), "*/*").await?;
+        transfer.begin(answer.content_length().unwrap_or(file.size));
         let mut content = Vec::new();
         while let Some(piece) = answer.chunk().await.map_err(|error| self.failed(&error))? {
             if content.len() + piece.len() > MAX_FILE_BYTES {
@@ -48,18 +54,22 @@ impl Client {
                 return Err(ClientError::Unexpected { status, text });
             }
             content.extend_from_slice(&piece);
+            transfer.add(piece.len());
         }
         Ok(content)
     }
 
-    /// Writes files.
+    /// Writes files. `transfer` tells how far they are.
     pub async fn write_files(
         &self,
         id: Uuid,
         files: &WriteFiles,
+        transfer: &Transfer,
     ) -> Result<FilesWritten, ClientError> {
         // To write the same once more changes nothing.
-        self.ask(Ask::post(format!("/api/sessions/{id}/files"), files, Repeat::Safe)).await
+        let mut ask = Ask::post(format!("/api/sessions/{id}/files"), files, Repeat::Safe);
+        ask.transfer = Some(transfer.clone());
+        self.ask(ask).await
     }
 }
 

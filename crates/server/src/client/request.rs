@@ -113,24 +113,24 @@ pub(super) enum Repeat {
 /// How much of a body is handed over at a time, if somebody counts.
 const PIECE: usize = 64 * 1024;
 
-/// How far a body is on its way to the server. Whoever has a clone can look.
+/// How far a body is on its way to the server, or from there. Whoever has a clone can look.
 #[derive(Clone, Debug, Default)]
 pub struct Transfer(Arc<(AtomicU64, AtomicU64)>);
 
 impl Transfer {
-    /// How many bytes were handed over, and of how many; 0, if that is not known.
+    /// How many bytes were handed over or came, and of how many; 0, if that is not known.
     pub fn so_far(&self) -> (u64, u64) {
         (self.0.0.load(Ordering::Relaxed), self.0.1.load(Ordering::Relaxed))
     }
 
     /// It begins, maybe once more.
-    pub(super) fn begin(&self, all: u64) {
+    pub(crate) fn begin(&self, all: u64) {
         self.0.0.store(0, Ordering::Relaxed);
         self.0.1.store(all, Ordering::Relaxed);
     }
 
     /// So much more was handed over.
-    pub(super) fn add(&self, bytes: usize) {
+    pub(crate) fn add(&self, bytes: usize) {
         self.0.0.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }

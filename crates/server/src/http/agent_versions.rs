@@ -37,6 +37,9 @@ const MAX_VERSION: usize = 16 * 1024 * 1024;
 /// How many files a version can be said to know things from.
 const MAX_KNOWLEDGE: usize = 1_000;
 
+/// What is said of one that can be none.
+const NO_SUCH: &str = "Version not found: a version is named by its number, from 1, or by its id";
+
 /// A version, as a path or a body names it.
 pub(super) enum Which {
     /// By its number.
@@ -57,7 +60,7 @@ impl FromStr for Which {
             .parse()
             .ok()
             .filter(|number| digits && (1..=i32::MAX.cast_unsigned()).contains(number));
-        number.map(Self::Number).ok_or("a version is named by its number, from 1, or by its id")
+        number.map(Self::Number).ok_or(NO_SUCH)
     }
 }
 

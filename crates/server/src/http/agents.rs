@@ -11,13 +11,12 @@ use ash_store::{Agent, NewAgentVersion, NewLabel, Receipt, StoreError};
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::app::App;
 use super::auth::Caller;
+use super::base64::decode;
 use super::checks::check_env;
 use super::checks::check_prompt;
 use super::code::Code;
@@ -147,9 +146,9 @@ pub(super) async fn earlier(
 /// Files as they were sent, out of their base64.
 pub(super) fn decoded(files: Vec<api::AgentFile>) -> Result<Vec<SentFile>, ApiError> {
     let decode = |api::AgentFile { path, content, executable }| {
-        let content = BASE64_STANDARD.decode(content.trim()).map_err(|error| {
+        let content = decode(&content).map_err(|why| {
             let path: String = path.chars().take(200).collect();
-            ApiError::invalid(format!("The content of {path:?} is not base64: {error}"))
+            ApiError::invalid(format!("The content of {path:?} is not base64: {why}"))
         })?;
         Ok(SentFile { path, content, executable })
     };

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use ash_core::id::SessionId;
-use ash_core::number::{Cursor, Seq};
+use ash_core::number::{Cursor, LogEpoch, Seq};
 use ash_engine::files::{FileError, FilePath};
 use ash_engine::{Workspace, WorkspaceError};
 use ash_store::Attachment;
@@ -20,30 +20,44 @@ const PAGE: u32 = 1_000;
 /// How much of two files is compared at once.
 const PIECE: usize = 64 * 1024;
 
-/// Refuses the id of a message that the session has not. It is the one that lists have, or the message's place in the log.
-pub(super) async fn check_message(
+/// The place of a message in the log, as it is kept, by its id: the one that lists have, or its cursor. Refuses that of
+/// a message that the session has not. Both ids are others in a fork, and wherever else the session is taken.
+pub(super) async fn place_of_message(
     app: &App,
     caller: &Caller,
     session: SessionId,
     message: Option<&str>,
-) -> Result<(), ApiError> {
-    let Some(message) = message else { return Ok(()) };
+) -> Result<Option<String>, ApiError> {
+    let Some(message) = message else { return Ok(None) };
     let epoch = app.session(caller, session).await?.session.log_epoch();
     let mut after = Seq::ZERO;
     loop {
         let page = app.store().messages_after(session, after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
-        let is_it = page.iter().any(|logged| {
-            let cursor = Cursor { epoch, seq: logged.seq }.to_string();
-            let id = named_id(&["message", &session.to_string(), &cursor]);
-            message == cursor || message == id.to_string()
-        });
-        if is_it {
-            return Ok(());
+        for logged in &page {
+            let seq = logged.seq;
+            let cursor = Cursor { epoch, seq }.to_string();
+            if message == cursor {
+                return Ok(Some(format!("@{seq}")));
+            }
+            if message == named_id(&["message", &session.to_string(), &cursor]).to_string() {
+                return Ok(Some(seq.to_string()));
+            }
         }
     }
     Err(ApiError::invalid("messageId names no message of this session"))
+}
+
+/// The id of the message that an attachment is for, as this history of its session has it.
+pub(super) fn message_of(attachment: &Attachment, epoch: LogEpoch) -> String {
+    let Some(message) = &attachment.message else { return "unlinked".to_owned() };
+    let Some(seq) = attachment.message_seq() else { return message.clone() };
+    let cursor = Cursor { epoch, seq }.to_string();
+    if message.starts_with('@') {
+        return cursor;
+    }
+    named_id(&["message", &attachment.session.to_string(), &cursor]).to_string()
 }
 
 /// Removes the copy that the agent has of an attachment, as long as it is one: what was changed is the agent's.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ash_core::id::{AttachmentId, SessionId};
 use ash_core::json::Json;
+use ash_core::number::LogEpoch;
 use ash_core::session::Wake;
 use ash_engine::files::{Executable, FileError, FilePath};
 use ash_engine::{Idempotency, RequireState, Workspace, WorkspaceError};
@@ -13,19 +14,18 @@ use axum::Json as JsonAnswer;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 
 use super::app::App;
 use super::attached;
 use super::auth::Caller;
+use super::base64::{decode, decoded_len};
 use super::code::Code;
 use super::error::ApiError;
 use super::extract::{PathId, Uploaded, upload};
-use super::files::{decoded_len, encoded, streamed};
+use super::files::{encoded, streamed};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::messages::uuid_of;
-use super::openapi::{Always, Conflict, Full, Invalid, Missing, Over, TooLarge};
+use super::openapi::{Always, Conflict, Full, Invalid, Lost, Missing, Over, TooLarge};
 use crate::api::{self, AttachmentBody, Done, NewAttachment};
 use crate::attachments::{Attachments, numbered, safe_name};
 
@@ -62,12 +62,13 @@ pub(super) async fn create(
     let Uploaded { value, digest, place } =
         upload::<NewAttachment>(request, kept.max_body()).await?;
     let wanted = Wanted::of(value, kept.max_size())?;
-    app.session(&caller, id).await?;
+    let epoch = app.session(&caller, id).await?.session.log_epoch();
     let idempotency = key.of(&caller.tenant, digest);
     if let Some(earlier) = attached_before(&app, &caller, idempotency.as_ref()).await? {
-        return Ok(shown_new(&earlier));
+        return Ok(shown_new(&earlier, epoch));
     }
-    attached::check_message(&app, &caller, id, wanted.message.as_deref()).await?;
+    let message = wanted.message.as_deref();
+    let message = attached::place_of_message(&app, &caller, id, message).await?;
     let workspace = match app.engine().workspace_to_change(&caller.tenant, id).await {
         Ok(workspace) => Some(workspace),
         // The copy has to wait.
@@ -81,7 +82,7 @@ pub(super) async fn create(
         id: app.make(AttachmentId::from_parts),
         tenant: caller.tenant.clone(),
         session: id,
-        message: wanted.message,
+        message,
         filename: wanted.filename,
         media_type: wanted.media_type,
         size: bytes.len() as u64,
@@ -96,12 +97,13 @@ pub(super) async fn create(
         Err(Unattached::Earlier) => {
             let earlier = attached_before(&app, &caller, idempotency.as_ref()).await?;
             let earlier = earlier.ok_or_else(|| ApiError::internal("a receipt came and went"))?;
-            return Ok(shown_new(&earlier));
+            return Ok(shown_new(&earlier, epoch));
         }
         Err(Unattached::Error(error)) => return Err(error),
     }
     drop((bytes, place));
-    Ok(shown_new(&attachment))
+    app.engine().attached(id);
+    Ok(shown_new(&attachment, epoch))
 }
 
 /// What is to be attached, checked.
@@ -137,8 +139,11 @@ impl Wanted {
             let message = format!("Attachment too large (max {most} bytes)");
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Code::TOO_LARGE, message));
         }
-        let bytes = BASE64_STANDARD.decode(body.content);
-        let bytes = bytes.map_err(|_| ApiError::invalid("content is not base64"))?;
+        let bytes = decode(&body.content)
+            .map_err(|why| ApiError::invalid(format!("content is not base64: {why}")))?;
+        if bytes.is_empty() {
+            return Err(ApiError::invalid("Empty attachment content"));
+        }
         Ok(Self { filename, media_type, message: body.message_id, bytes })
     }
 }
@@ -289,9 +294,10 @@ pub(super) async fn list(
     caller: Caller,
     PathId(id): PathId<SessionId>,
 ) -> Result<JsonAnswer<api::Attachments>, ApiError> {
-    app.session(&caller, id).await?;
+    let epoch = app.session(&caller, id).await?.session.log_epoch();
     let attachments = app.store().attachments(&caller.tenant, id).await?;
-    Ok(JsonAnswer(api::Attachments { attachments: attachments.iter().map(view).collect() }))
+    let attachments = attachments.iter().map(|attachment| view(attachment, epoch)).collect();
+    Ok(JsonAnswer(api::Attachments { attachments }))
 }
 
 /// Read an attachment
@@ -304,7 +310,7 @@ pub(super) async fn list(
             headers(("Content-Disposition" = String, description = "Its name")),
             body = String, content_type = "*/*",
         ),
-        Always, Invalid, Missing,
+        Always, Invalid, Missing, Lost,
     ),
 )]
 pub(super) async fn read(
@@ -318,7 +324,11 @@ pub(super) async fn read(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),
     });
-    let file = opened.await?.ok_or_else(|| ApiError::not_found("Attachment file not found"))?;
+    let lost = || {
+        let message = "The bytes of this attachment are lost";
+        ApiError::new(StatusCode::GONE, Code::ATTACHMENT_LOST, message)
+    };
+    let file = opened.await?.ok_or_else(lost)?;
     let mut response = Response::new(streamed(file, attachment.size));
     let headers = response.headers_mut();
     let media_type = HeaderValue::from_str(&attachment.media_type);
@@ -352,18 +362,19 @@ pub(super) async fn delete(
     app.store().delete_attachment(&caller.tenant, id, None).await?;
     let session = attachment.session;
     blocking(app.attachments(), move |kept| kept.remove(session, id)).await?;
+    app.engine().attached(session);
     Ok(JsonAnswer(Done { ok: true }))
 }
 
-fn shown_new(attachment: &Attachment) -> (StatusCode, JsonAnswer<AttachmentBody>) {
-    (StatusCode::CREATED, JsonAnswer(AttachmentBody { attachment: view(attachment) }))
+fn shown_new(attachment: &Attachment, epoch: LogEpoch) -> (StatusCode, JsonAnswer<AttachmentBody>) {
+    (StatusCode::CREATED, JsonAnswer(AttachmentBody { attachment: view(attachment, epoch) }))
 }
 
-fn view(attachment: &Attachment) -> api::Attachment {
+fn view(attachment: &Attachment, epoch: LogEpoch) -> api::Attachment {
     api::Attachment {
         id: uuid_of(attachment.id),
         tenant_id: attachment.tenant.to_string(),
-        message_id: attachment.message.clone().unwrap_or_else(|| "unlinked".to_owned()),
+        message_id: attached::message_of(attachment, epoch),
         session_id: uuid_of(attachment.session),
         filename: attachment.filename.clone(),
         mime_type: attachment.media_type.clone(),
@@ -385,6 +396,13 @@ impl App {
             let message = error.message;
             tracing::warn!(session.id = %id, "attachments of session {id} wait: {message}");
         }
+    }
+
+    /// Finds out whether a session that has come with attachments waits for copies.
+    pub(super) async fn look_for_unplaced(&self, session: SessionId) -> Result<(), ApiError> {
+        let unplaced = self.store().unplaced_attachments(session).await?;
+        self.attachments().note_unplaced(session, !unplaced.is_empty());
+        Ok(())
     }
 
     async fn place_all(&self, stored: &StoredSession, wake: Wake) -> Result<(), ApiError> {

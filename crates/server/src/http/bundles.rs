@@ -126,6 +126,7 @@ pub(super) async fn import(
         Ok(engine.import_bundle(&caller.tenant, received, &*understand, idempotency).await?)
     };
     let imported = imported.await.inspect_err(|error| not_imported(&caller, "a bundle", error))?;
+    app.look_for_unplaced(imported.record.id).await?;
     let session = app.view(&imported).await?;
     Ok((StatusCode::CREATED, JsonAnswer(SessionBody { session })))
 }

@@ -70,6 +70,7 @@ pub(super) async fn import(
     let imported = imported.await.map_err(ApiError::from).inspect_err(|error| {
         not_imported(&caller, &format!("session {id} of the cloud"), error);
     })?;
+    app.look_for_unplaced(imported.record.id).await?;
     let session = app.view(&imported).await?;
     Ok((StatusCode::CREATED, JsonAnswer(SessionBody { session })))
 }

@@ -24,6 +24,7 @@ macro_rules! codes {
 
 codes! {
     ALREADY_EXISTS = "already_exists";
+    ATTACHMENT_LOST = "attachment_lost";
     BODY_TIMEOUT = "body_timeout";
     BUDGET_SPENT = "budget_spent";
     CLOUD_UNAVAILABLE = "cloud_unavailable";

@@ -345,7 +345,7 @@ pub(crate) fn start_failed(code: FailureCode, message: &str) -> ApiError {
     if status == StatusCode::SERVICE_UNAVAILABLE { error.later(SOON) } else { error }
 }
 
-fn no_such(what: &str) -> String {
+pub(super) fn no_such(what: &str) -> String {
     let mut letters = what.chars();
     let first = letters.next().map(|first| first.to_ascii_uppercase());
     format!("{}{} not found", first.map(String::from).unwrap_or_default(), letters.as_str())

@@ -1,10 +1,13 @@
-//! What comes in, read once at the edge. Whatever does not fit is a 400 that says what and where.
+//! What comes in, read once at the edge. Whatever does not fit is a 400 that says what and where; an id that is none is
+//! a 404.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ash_core::id::ParseIdError;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
@@ -16,8 +19,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::code::Code;
-use super::error::{ApiError, SOON};
-use super::wrong::in_words;
+use super::error::{ApiError, SOON, no_such};
+use super::wrong::{in_words, query_in_words};
 use crate::api::Object;
 
 /// The largest body of a request that says nothing long.
@@ -258,12 +261,36 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         .map_err(|error| ApiError::invalid(in_words::<T>(text, &error)))
 }
 
+/// What a path says in the place of an id, if it is none. There is no such thing, as there is none of an id that
+/// nobody has: clients deal with one answer to both.
+pub(crate) trait NoId {
+    fn told(&self) -> ApiError;
+}
+
+impl NoId for ParseIdError {
+    fn told(&self) -> ApiError {
+        ApiError::not_found(format!("{}: this is no id of one", no_such(self.kind())))
+    }
+}
+
+impl NoId for &'static str {
+    fn told(&self) -> ApiError {
+        ApiError::not_found(*self)
+    }
+}
+
+impl NoId for Infallible {
+    fn told(&self) -> ApiError {
+        match *self {}
+    }
+}
+
 /// An id in the path.
 pub(crate) struct PathId<T>(pub(crate) T);
 
 impl<T, S> FromRequestParts<S> for PathId<T>
 where
-    T: FromStr<Err: fmt::Display>,
+    T: FromStr<Err: NoId>,
     S: Send + Sync,
 {
     type Rejection = ApiError;
@@ -272,9 +299,7 @@ where
         let path = axum::extract::Path::<String>::from_request_parts(parts, state).await;
         let axum::extract::Path(text) =
             path.map_err(|_| ApiError::invalid("The path is not valid UTF-8"))?;
-        text.parse()
-            .map(Self)
-            .map_err(|error: T::Err| ApiError::invalid(format!("The path is invalid: {error}")))
+        text.parse().map(Self).map_err(|error: T::Err| error.told())
     }
 }
 
@@ -283,8 +308,8 @@ pub(crate) struct PathIds<A, B>(pub(crate) A, pub(crate) B);
 
 impl<A, B, S> FromRequestParts<S> for PathIds<A, B>
 where
-    A: FromStr<Err: fmt::Display>,
-    B: FromStr<Err: fmt::Display>,
+    A: FromStr<Err: NoId>,
+    B: FromStr<Err: NoId>,
     S: Send + Sync,
 {
     type Rejection = ApiError;
@@ -293,12 +318,8 @@ where
         let path = axum::extract::Path::<(String, String)>::from_request_parts(parts, state).await;
         let axum::extract::Path((first, second)) =
             path.map_err(|_| ApiError::invalid("The path is not valid UTF-8"))?;
-        let first = first
-            .parse()
-            .map_err(|error: A::Err| ApiError::invalid(format!("The path is invalid: {error}")));
-        let second = second
-            .parse()
-            .map_err(|error: B::Err| ApiError::invalid(format!("The path is invalid: {error}")));
+        let first = first.parse().map_err(|error: A::Err| error.told());
+        let second = second.parse().map_err(|error: B::Err| error.told());
         Ok(Self(first?, second?))
     }
 }
@@ -318,23 +339,10 @@ where
         if !is_text(query) {
             return Err(ApiError::invalid("The query is not valid UTF-8"));
         }
-        serde_urlencoded::from_str(query).map(Self).map_err(|error| {
-            let why = match culprit::<T>(query, &error.to_string()) {
-                Some(name) => format!("{name}: {error}"),
-                None => error.to_string(),
-            };
-            ApiError::invalid(format!("The query is invalid: {why}"))
-        })
+        serde_urlencoded::from_str(query)
+            .map(Self)
+            .map_err(|error| ApiError::invalid(query_in_words::<T>(query, &error.to_string())))
     }
-}
-
-/// Which parameter of a query is wrong, if the error does not say: the one that alone is wrong in the same way.
-fn culprit<'q, T: DeserializeOwned>(query: &'q str, error: &str) -> Option<&'q str> {
-    let is_it = |pair: &&str| {
-        serde_urlencoded::from_str::<T>(pair).is_err_and(|alone| alone.to_string() == error)
-    };
-    let (name, _) = query.split('&').find(is_it)?.split_once('=')?;
-    Some(name).filter(|name| !error.contains(name))
 }
 
 /// Whether what stands behind the percent signs is text.

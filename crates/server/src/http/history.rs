@@ -41,6 +41,7 @@ pub(super) async fn fork(
     let idempotency = key.of(&caller.tenant, *blake3::hash(&asked).as_bytes());
     let at = point(body.snapshot_id, body.turn)?.unwrap_or(Point::Latest);
     let made = app.engine().fork(&caller.tenant, id, at, idempotency).await?;
+    app.look_for_unplaced(made.record.id).await?;
     Ok((StatusCode::CREATED, JsonAnswer(api::SessionBody { session: app.view(&made).await? })))
 }
 

@@ -1,9 +1,8 @@
 //! The log as lists: what happened in a session, and what its sandbox says about itself.
 
-use ash_core::entry::Entry;
 use ash_core::id::SessionId;
 use ash_core::number::{Cursor, Seq};
-use ash_core::session::LogEntry;
+use ash_engine::{LogLine, Logs};
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::Deserialize;
@@ -27,9 +26,6 @@ const OF_THE_ORIGINAL: [&str; 7] =
 
 /// What is asked for to have events of every type.
 const ALL: &str = "all";
-
-/// How many lines of what a sandbox says are shown.
-const MAX_LOG_LINES: usize = 10_000;
 
 /// Which part of a log.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -103,12 +99,15 @@ pub(super) async fn events(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LogsQuery {
-    /// Only those after this one.
+    /// Only those after the one with this `index`. Numbers go on when the sandbox is another one.
     #[param(minimum = -1)]
     after: Option<i64>,
 }
 
-/// List what a session's sandbox says about itself
+/// List what a session's sandboxes say about themselves
+///
+/// With when they came and went. A line keeps its `index`, and later ones have higher ones, also after the session was
+/// paused, stopped and resumed: whoever asks for those after the last that they have misses none, or is told by `gap`.
 #[utoipa::path(
     get, path = "/api/sessions/{id}/logs", tag = "sessions", operation_id = "listLogs",
     params(("id" = uuid::Uuid, Path, description = "The session"), LogsQuery),
@@ -121,63 +120,32 @@ pub(super) async fn logs(
     Query(query): Query<LogsQuery>,
 ) -> Result<JsonAnswer<api::Logs>, ApiError> {
     let after = range("after", query.after.unwrap_or(-1), -1, i64::MAX)?;
-    let stored = app.session(&caller, id).await?;
-    let mut lines = Vec::new();
-    let mut read = Seq::ZERO;
-    loop {
-        let page = app.engine().store().events_after(id, read, READ).await?;
-        let Some(last) = page.last() else { break };
-        read = last.seq;
-        lines.extend(page.iter().filter_map(system_line));
-    }
-    let now = api::rfc3339(stored.session.last_active());
-    let said = app.engine().logs(&caller.tenant, id).await?;
-    lines.extend(said.lines().map(|line| ("stderr", line.to_owned(), now.clone())));
-    let left_out = lines.len().saturating_sub(MAX_LOG_LINES);
-    let numbered = lines.into_iter().enumerate().skip(left_out);
-    let logs = numbered.map(|(index, (level, text, ts))| api::Log {
-        index: index as u64,
-        level: level.to_owned(),
-        text,
-        ts,
+    let logs = app.engine().logs(&caller.tenant, id).await?;
+    let gap = gap(after, &logs);
+    let is_wanted =
+        |line: &LogLine| gap.is_some() || i64::try_from(line.index).is_ok_and(|at| at > after);
+    let lines = logs.lines.into_iter().filter(is_wanted).map(|line| api::Log {
+        index: line.index,
+        level: line.level,
+        text: line.text,
+        ts: api::rfc3339(line.at),
     });
-    let logs = logs.filter(|log| i64::try_from(log.index).is_ok_and(|index| index > after));
-    Ok(JsonAnswer(api::Logs { logs: logs.collect(), source: "sandbox".to_owned() }))
+    Ok(JsonAnswer(api::Logs { logs: lines.collect(), source: "sandbox".to_owned(), gap }))
 }
 
-/// What an entry says about the sandbox, in a line.
-fn system_line(logged: &LogEntry) -> Option<(&'static str, String, String)> {
-    let text = match &logged.entry {
-        Entry::SessionActive { incarnation } => format!("Sandbox {incarnation} is up"),
-        Entry::SessionResumed { path, incarnation, .. } => {
-            format!("Session resumed {} in sandbox {incarnation}", path.as_str())
-        }
-        Entry::SessionPaused { reason } => format!("Session paused ({reason:?})").to_lowercase(),
-        Entry::SessionStopped => "Session stopped".to_owned(),
-        Entry::SessionFailed { failure } => format!("Session failed: {}", failure.message),
-        Entry::SessionEnded { .. } => "Session ended".to_owned(),
-        Entry::ContextLost { reason, .. } => format!("Context lost: {reason}"),
-        Entry::SessionCreated
-        | Entry::SessionWaking
-        | Entry::SessionForked { .. }
-        | Entry::SessionImported { .. }
-        | Entry::Rewound { .. }
-        | Entry::Prompt { .. }
-        | Entry::RunStarted { .. }
-        | Entry::Phase { .. }
-        | Entry::RunRetry { .. }
-        | Entry::RunCancelling { .. }
-        | Entry::TextDelta { .. }
-        | Entry::ThinkingDelta { .. }
-        | Entry::Message { .. }
-        | Entry::Output { .. }
-        | Entry::PermissionRequest { .. }
-        | Entry::PermissionDecided { .. }
-        | Entry::PermissionAnswered { .. }
-        | Entry::ReportTooLarge { .. }
-        | Entry::RunError { .. }
-        | Entry::RunEnded { .. }
-        | Entry::ReportsLost { .. } => return None,
+/// Where a reader stands who was told lines through `after`, if what comes next was lost to them.
+fn gap(after: i64, logs: &Logs) -> Option<api::LogGap> {
+    let after = u64::try_from(after).ok()?;
+    let last = logs.lines.last().map(|line| line.index);
+    let first = logs.lines.first().map_or(logs.first, |line| line.index);
+    let reason = if last.map_or(logs.first, |last| last + 1) <= after {
+        api::LogGapReason::BeyondEnd
+    } else if after + 1 >= first {
+        return None;
+    } else if after < logs.first {
+        api::LogGapReason::OtherEpoch
+    } else {
+        api::LogGapReason::LeftOut
     };
-    Some(("system", text, api::rfc3339(logged.at)))
+    Some(api::LogGap { after, next: first, reason })
 }

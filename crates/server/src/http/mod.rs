@@ -8,7 +8,7 @@
 //! | `unread` | what is still sent when a request is answered already |
 //! | `auth` | from a key to a tenant; foreign hosts and origins |
 //! | `extract` | reads bodies, paths and queries, once, at the edge |
-//! | `wrong` | what is wrong with a body, in words |
+//! | `wrong`, `base64` | what is wrong with a body, in words; what bytes in a text stand for |
 //! | `code` | the closed list of names for what goes wrong |
 //! | `error` | the only mapping from what went wrong to what is told |
 //! | `view`, `sse` | how the log looks from outside: lists and streams |
@@ -21,6 +21,7 @@ mod app;
 mod attached;
 mod attachments;
 mod auth;
+mod base64;
 mod bundles;
 mod checks;
 mod cloud;

@@ -154,6 +154,8 @@ problems! {
     Expired: ("410", "There is no snapshot of it any more, or the session has ended");
     /// What a route can answer that changes something of a session.
     Over: ("410", "The session has ended");
+    /// Its bytes are nowhere.
+    Lost: ("410", "What was attached is lost");
     /// What every route that takes a body can answer.
     TooLarge:
         ("408", "The body did not arrive in time"),

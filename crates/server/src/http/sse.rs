@@ -169,9 +169,11 @@ impl Telling {
 
     fn tell_entry(&mut self, epoch: LogEpoch, logged: &LogEntry, text: &mut String) {
         let run = logged.entry.run();
+        let is_aside = matches!(logged.entry, Entry::Aside { .. });
         let wanted = match self.shown {
             Shown::Everything | Shown::UntilIdle => true,
-            Shown::Run(wanted) => run.is_none_or(|run| run == wanted),
+            // What was said before a run, or beside it, would be taken for a part of its answer.
+            Shown::Run(wanted) => !is_aside && run.is_none_or(|run| run == wanted),
         };
         let tell = |frames: Vec<Frame>, text: &mut String| {
             frames.iter().for_each(|frame| frame.write(text));
@@ -192,7 +194,7 @@ impl Telling {
             }
         }
         // After either, the session may have come to rest or to its end.
-        self.look |= run.is_none();
+        self.look |= run.is_none() && !is_aside;
         if let Entry::RunEnded { run, .. } = logged.entry {
             self.look = true;
             self.over |= self.shown == Shown::Run(run);

@@ -26,7 +26,7 @@ use crate::api::{
     UsageEvents, UsageStats,
 };
 
-/// A time in a query: RFC 3339, or milliseconds since 1970.
+/// A time in a query: RFC 3339, a date alone, which is its midnight in UTC, or milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Time(Timestamp);
@@ -35,7 +35,13 @@ impl TryFrom<String> for Time {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        api::from_rfc3339(&text).map(Self).ok_or_else(|| format!("{text:?} is not a time"))
+        api::from_rfc3339(&text)
+            .or_else(|| api::from_rfc3339(&format!("{text}T00:00:00Z")))
+            .map(Self)
+            .ok_or_else(|| {
+                "expected a time, such as 2026-01-31 or 2026-01-31T12:00:00Z, or milliseconds since 1970"
+                    .to_owned()
+            })
     }
 }
 
@@ -64,7 +70,7 @@ pub(super) struct UsageQuery {
     /// Only of this agent's sessions.
     #[param(min_length = 1, max_length = 255)]
     agent_name: Option<String>,
-    /// Only of runs that ended at this time or later: RFC 3339, or milliseconds since 1970.
+    /// Only of runs that ended at this time or later: RFC 3339, a date (its midnight in UTC), or milliseconds since 1970.
     #[param(inline)]
     after: Option<Time>,
     /// Only of runs that ended before this time.
@@ -183,7 +189,7 @@ fn sum(totals: UsageTotals) -> Stats {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AnalyticsQuery {
-    /// Only what runs consumed that ended at this time or later: RFC 3339, or milliseconds since 1970.
+    /// Only what runs consumed that ended at this time or later: RFC 3339, a date (its midnight in UTC), or milliseconds since 1970.
     #[param(inline)]
     after: Option<Time>,
     /// Only what runs consumed that ended before this time.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use ash_core::entry::{EndedBy, Entry};
+use ash_core::entry::{EndedBy, Entry, Said};
 use ash_core::id::{QuestionId, RunId, SessionId};
 use ash_core::number::{Cursor, LogEpoch};
 use ash_core::permission::{AnsweredHow, Permission};
@@ -31,7 +31,8 @@ pub(crate) struct Frame {
 }
 
 /// Names of frames and types of events that an agent cannot use for its own.
-const OURS: [&str; 36] = [
+const OURS: [&str; 37] = [
+    "aside",
     "context_lost",
     "done",
     "error",
@@ -207,6 +208,17 @@ fn shown(session: SessionId, entry: &Entry) -> (Cow<'static, str>, String) {
             (MIRROR, json!({ "bytes": bytes, "runId": run }))
         }
         Entry::Output { run, name, body } => return output(*run, name, body.get()),
+        Entry::Aside { turn, said: Said::Output { name, body } } if name == MIRROR => {
+            ("aside", json!({ "turn": turn, "name": name, "bytes": body.get().len() }))
+        }
+        Entry::Aside { turn, said } => {
+            let (name, body) = match said {
+                Said::Message { body } => ("message", body),
+                Said::Output { name, body } => (name.as_str(), body),
+            };
+            let body: Value = serde_json::from_str(body.get()).unwrap_or(Value::Null);
+            ("aside", json!({ "turn": turn, "name": name, "body": body }))
+        }
         Entry::PermissionRequest { run, id, tool, input } => {
             let input: Value = serde_json::from_str(input.get()).unwrap_or(Value::Null);
             ("permission_request", json!({ "id": id, "tool": tool, "input": input, "runId": run }))
@@ -394,6 +406,7 @@ pub(crate) fn event(session: SessionId, entry: &Entry) -> (Cow<'static, str>, St
         | Entry::RunCancelling { .. }
         | Entry::TextDelta { .. }
         | Entry::Output { .. }
+        | Entry::Aside { .. }
         | Entry::PermissionRequest { .. }
         | Entry::PermissionDecided { .. }
         | Entry::PermissionAnswered { .. }
@@ -410,6 +423,9 @@ pub(crate) fn message_content(session: SessionId, entry: &Entry) -> String {
     if let Entry::Prompt { content, .. } = entry {
         return json!({ "type": "user", "content": said(content.get()) }).to_string();
     }
+    if let Entry::Aside { said: Said::Message { body }, .. } = entry {
+        return on_one_line(body.get());
+    }
     shown(session, entry).1
 }
 
@@ -421,12 +437,15 @@ pub(crate) fn is_said(entry: &Entry) -> bool {
         #[serde(borrow)]
         r#type: Option<Cow<'a, str>>,
     }
-    let Entry::Message { body, .. } = entry else { return true };
+    let (Entry::Message { body, .. } | Entry::Aside { said: Said::Message { body }, .. }) = entry
+    else {
+        return true;
+    };
     let kind = serde_json::from_str::<Typed<'_>>(body.get()).ok().and_then(|typed| typed.r#type);
     !matches!(kind.as_deref(), Some("stream_event" | "system" | "user"))
 }
 
-/// The text of a whole answer; nothing, if it is another kind of message.
+/// The text of a whole answer; nothing, if it has none, or is another kind of message.
 fn text_of(body: &str) -> Option<String> {
     let body: Value = serde_json::from_str(body).ok()?;
     if body["type"] != "assistant" {
@@ -434,7 +453,8 @@ fn text_of(body: &str) -> Option<String> {
     }
     let blocks = body["message"]["content"].as_array()?;
     let texts = blocks.iter().filter(|block| block["type"] == "text");
-    Some(texts.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n"))
+    let text = texts.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n");
+    (!text.is_empty()).then_some(text)
 }
 
 /// What a run consumed.

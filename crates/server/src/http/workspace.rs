@@ -7,15 +7,14 @@ use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 
 use super::app::App;
 use super::auth::Caller;
+use super::base64::{decode, decoded_len};
 use super::code::Code;
 use super::error::ApiError;
 use super::extract::{PathId, Upload};
-use super::files::{decoded_len, sent};
+use super::files::sent;
 use super::openapi::{Always, Conflict, Full, Invalid, Missing, Over, Oversized, TooLarge};
 use crate::api::{UploadWorkspace, WorkspaceUploaded};
 
@@ -70,17 +69,16 @@ pub(super) async fn upload(
     PathId(id): PathId<SessionId>,
     Upload { value: body, place }: Upload<UploadWorkspace, MAX_BODY>,
 ) -> Result<JsonAnswer<WorkspaceUploaded>, ApiError> {
-    let invalid =
-        |why: &'static str| ApiError::new(StatusCode::BAD_REQUEST, Code::INVALID_BUNDLE, why);
+    let invalid = |why: String| ApiError::new(StatusCode::BAD_REQUEST, Code::INVALID_BUNDLE, why);
     if body.bundle.is_empty() {
-        return Err(invalid("Empty bundle"));
+        return Err(invalid("Empty bundle".to_owned()));
     }
     if decoded_len(&body.bundle) > MAX_BUNDLE_BYTES {
         let message = format!("The bundle has more than {MAX_BUNDLE_BYTES} bytes");
         return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Code::TOO_LARGE, message));
     }
-    let bundle = BASE64_STANDARD.decode(&body.bundle);
-    let bundle = bundle.map_err(|_| invalid("The bundle is not base64"))?;
+    let bundle =
+        decode(&body.bundle).map_err(|why| invalid(format!("The bundle is not base64: {why}")))?;
     drop(body);
     let workspace = app.engine().workspace_to_change(&caller.tenant, id).await?;
     let unpacked = workspace.unpack(bundle).await?;

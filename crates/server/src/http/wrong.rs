@@ -1,4 +1,4 @@
-//! What is wrong with a body, in words: which field, what it is, and what it must be.
+//! What is wrong with a body or a query, in words: which field, what it is, and what it must be.
 
 use serde::de::DeserializeOwned;
 
@@ -10,21 +10,63 @@ const MAX_SAID: usize = 80;
 /// What is wrong with a text that a body could not be read from, as the error says.
 pub(super) fn in_words<T: DeserializeOwned>(text: &str, error: &serde_json::Error) -> String {
     if !error.is_data() {
-        return format!("The body is not valid JSON: {error}");
+        return format!("The body is not valid JSON: {}", of_syntax(&error.to_string()));
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
-        Err(found) => sentence(&found.path().to_string(), &found.inner().to_string()),
+        Err(found) => sentence("The body", &found.path().to_string(), &found.inner().to_string()),
         Ok(_) => format!("The body is invalid: {error}"),
     }
 }
 
-/// Says of the field at a path what serde says of it. What begins with a point is about a field within.
-fn sentence(path: &str, error: &str) -> String {
+/// What is wrong with JSON that is none. Half of a pair is not called so by whoever reads it.
+fn of_syntax(error: &str) -> String {
+    let halves = ["unexpected end of hex escape", "lone leading surrogate in hex escape"];
+    match halves.iter().find_map(|half| error.strip_prefix(half)) {
+        Some(place) => format!(
+            "a text has half of a surrogate pair; \\ud800 to \\udfff come in twos, which are one character{place}"
+        ),
+        None => error.to_owned(),
+    }
+}
+
+/// What is wrong with a query, as the error says, which does not say with which parameter: with the one that alone is
+/// wrong in the same way.
+pub(super) fn query_in_words<T: DeserializeOwned>(query: &str, error: &str) -> String {
+    let is_it = |pair: &&str| {
+        serde_urlencoded::from_str::<T>(pair).is_err_and(|alone| alone.to_string() == error)
+    };
+    let pair = query.split('&').find(is_it).unwrap_or_default();
+    let pair = serde_urlencoded::from_str::<Vec<(String, String)>>(pair).unwrap_or_default();
+    let is_about_others =
+        ["missing field ", "duplicate field "].iter().any(|s| error.starts_with(s));
+    let Some((name, value)) = pair.first().filter(|_| !is_about_others) else {
+        return sentence("The query", ".", error);
+    };
+    let is_number = value.parse::<i128>().is_ok();
+    let wanted = match error {
+        "number too large to fit in target type" => "a smaller number",
+        "number too small to fit in target type" => "a larger number",
+        "invalid digit found in string" if is_number => "a whole number that is not negative",
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            "a whole number"
+        }
+        "provided string was not `true` or `false`" => "true or false",
+        uuid if uuid.starts_with("UUID parsing failed") => "an id",
+        other => match other.strip_prefix("expected ") {
+            Some(wanted) => wanted,
+            None => return sentence("The query", name, other),
+        },
+    };
+    format!("{} is \"{}\"; it must be {wanted}", shortened(name), shortened(value))
+}
+
+/// Says of the field at a path of a whole what serde says of it. What begins with a point is about a field within.
+fn sentence(whole: &str, path: &str, error: &str) -> String {
     let error = error.rfind(" at line ").map_or(error, |at| &error[..at]);
     let is_root = path == ".";
     let path = if is_root { "" } else { path };
-    let name = if is_root { "The body" } else { path };
+    let name = if is_root { whole } else { path };
     let within = |field: &str| match path {
         "" => field.to_owned(),
         path => format!("{path}.{field}"),
@@ -32,7 +74,7 @@ fn sentence(path: &str, error: &str) -> String {
     if let Some(rest) = error.strip_prefix('.') {
         let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         return match rest.split_once(": ") {
-            Some((field, error)) if is_name(field) => sentence(&within(field), error),
+            Some((field, error)) if is_name(field) => sentence(whole, &within(field), error),
             Some(_) | None => within(&shortened(rest)),
         };
     }
@@ -184,6 +226,56 @@ mod test {
             told::<api::CreateSession>(server),
             "mcpServers.b is a list; it must be an object"
         );
+    }
+
+    #[test]
+    fn half_of_a_surrogate_pair_is_called_so() {
+        for half in [r"\ud800 x", r"\ud800", r"\ud800\n", r"\ud800\u0041", r"\udc00"] {
+            let words = told::<api::SendMessage>(&format!("{{\"content\": \"{half}\"}}"));
+            assert!(words.contains("half of a surrogate pair"), "{half}: {words}");
+            assert!(words.contains("at line 1 column "), "{half}: {words}");
+        }
+        let words = told::<api::SendMessage>(r#"{"content": "\ud8"}"#);
+        assert!(!words.contains("surrogate"), "{words}");
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    #[expect(dead_code, reason = "only what cannot be read is looked at")]
+    struct Asked {
+        limit: Option<u32>,
+        after: Option<i64>,
+        cursor: Option<uuid::Uuid>,
+        include_total: Option<bool>,
+        status: Option<api::SessionStatus>,
+        path: String,
+    }
+
+    #[test]
+    fn an_error_of_a_query_names_the_parameter_and_what_is_allowed() {
+        let statuses = "known are starting, active, paused, stopped, ended, error";
+        for (query, words) in [
+            ("limit=abc&path=a", "limit is \"abc\"; it must be a whole number"),
+            ("path=a&limit=", "limit is \"\"; it must be a whole number"),
+            ("limit=-1", "limit is \"-1\"; it must be a whole number that is not negative"),
+            ("limit=99999999999", "limit is \"99999999999\"; it must be a smaller number"),
+            ("after=1.5", "after is \"1.5\"; it must be a whole number"),
+            (
+                "after=-9999999999999999999",
+                "after is \"-9999999999999999999\"; it must be a larger number",
+            ),
+            ("cursor=z%20z", "cursor is \"z z\"; it must be an id"),
+            ("includeTotal=perhaps", "includeTotal is \"perhaps\"; it must be true or false"),
+            ("status=actve", &format!("status \"actve\" is not known; {statuses}")),
+            ("limit=5", "path is missing"),
+            ("path=a&limit=5&limit=6", "limit is there twice"),
+        ] {
+            let error = serde_urlencoded::from_str::<Asked>(query).unwrap_err().to_string();
+            assert_eq!(query_in_words::<Asked>(query, &error), words);
+        }
+        let long = format!("limit={}", "x".repeat(1_000_000));
+        let error = serde_urlencoded::from_str::<Asked>(&long).unwrap_err().to_string();
+        assert!(query_in_words::<Asked>(&long, &error).len() < 200);
     }
 
     #[test]

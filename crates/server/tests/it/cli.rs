@@ -63,6 +63,11 @@ async fn a_failure_says_what_why_and_what_to_do() {
     assert!(
         text(&output.stderr).starts_with(&format!("error: could not listen on 127.0.0.1:{port}"))
     );
+    let data = dir.path().join("data");
+    let output = ash(&["serve", "--port", &port, "--data-dir", data.to_str().unwrap()]).await;
+    let told = text(&output.stderr);
+    assert!(told.contains(&format!("could not listen on 127.0.0.1:{port}")), "{told}");
+    assert!(told.contains("`--port` or ASH_PORT"), "{told}");
 }
 
 #[tokio::test]

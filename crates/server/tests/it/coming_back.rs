@@ -2,8 +2,10 @@
 
 use ash_core::entry::{Entry, ResumePath};
 use ash_core::id::SessionId;
+use ash_core::number::Turn;
 use ash_core::resume::{Native, Receipt, Source, Workspace};
-use ash_engine::RequireState;
+use ash_core::run::RunStatus;
+use ash_engine::{EngineError, Point, RequireState};
 
 use crate::world::{World, tenant};
 
@@ -116,5 +118,88 @@ async fn a_run_that_was_cut_is_named_by_the_resume_that_follows() {
     // What was proven at the end of the first turn is still the beginning, and the one that was cut follows.
     assert_eq!((receipt.conversation.native, receipt.conversation.turns), (Native::Intact, 2));
     assert_eq!(receipt.conversation.turns_in_log, 2);
+    world.end().await;
+}
+
+/// What the model was last sent.
+fn sent(world: &World) -> String {
+    world.requests().last().unwrap().body.to_string()
+}
+
+/// A session whose files are gone for good, and that came back without them.
+async fn bereft(world: &World) -> SessionId {
+    let session = world.session().await;
+    world.say(session, WRITE).await;
+    world.engine.stop(&tenant(), session).await.unwrap();
+    world.captured(session).await;
+    std::fs::remove_dir_all(world.host.workspace(session)).unwrap();
+    std::fs::remove_dir_all(world.dir.join("data/snapshots")).unwrap();
+    let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
+    assert_eq!(back.receipt.unwrap().workspace, Workspace::Fresh);
+    session
+}
+
+#[tokio::test]
+async fn an_agent_whose_files_are_lost_is_told_though_its_sandbox_ends_before_anybody_speaks_to_it()
+{
+    let lost = "the files that you left in the workspace were lost";
+    for is_killed in [false, true] {
+        let mut world = World::start().await;
+        let session = bereft(&world).await;
+        if is_killed {
+            world.kill_engine().await;
+            world.kill_bridge(session).await;
+        }
+        let receipt = stop_and_resume(&world, session).await;
+        assert_eq!(receipt.workspace, Workspace::Kept);
+        let answer = world.say(session, "Who am I?\n/recall").await.text();
+        assert!(answer.contains("My name is Ada."), "{answer}");
+        assert!(sent(&world).contains(lost), "{}", sent(&world));
+        // It knows.
+        stop_and_resume(&world, session).await;
+        world.say(session, "And now?").await;
+        assert!(!sent(&world).contains(lost), "{}", sent(&world));
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_after_a_loss_is_not_taken_for_what_the_turn_left() {
+    let world = World::start().await;
+    let session = bereft(&world).await;
+    world.captured(session).await;
+    let last = world.engine.snapshots(&tenant(), session, 10).await.unwrap()[0].snapshot.clone();
+    assert_eq!((last.turn, last.lost.is_some()), (Turn::new(1), true), "it is captured");
+    let tenant = tenant();
+    let fork = |point| world.engine.fork(&tenant, session, point, None);
+    let refused = fork(Point::Turn(Turn::new(1))).await;
+    assert!(matches!(refused, Err(EngineError::SnapshotExpired)), "{refused:?}");
+    // Whoever wants what is there now has it, and the agent knows what it is.
+    let there = fork(Point::Latest).await.unwrap().record.id;
+    world.engine.resume(&tenant, there, RequireState::Yes).await.unwrap();
+    world.say(there, "What is there?").await;
+    assert!(sent(&world).contains("the files that you left in the workspace were lost"));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_message_that_was_cut_before_it_reached_the_agent_is_known_to_it() {
+    let world = World::start().await;
+    let session = world.session().await;
+    world.say(session, "My name is Ada.\n/say hello").await;
+    // The sandbox is dead, and nobody has noticed when the message comes.
+    let sandbox = world.sandbox(session).await;
+    world.kill_bridge(session).await;
+    let cut = world.prompt(session, "The heron is blue.\n/say it is").await.run;
+    assert_eq!(world.ended(session, cut).await.status, RunStatus::Interrupted);
+    let back = world.engine.resume(&tenant(), session, RequireState::No).await.unwrap();
+    assert_ne!(world.sandbox(session).await, sandbox);
+    let told = back.receipt.unwrap().conversation;
+    assert_eq!((told.native, told.turns, told.turns_in_log), (Native::Rebuilt, 2, 2));
+    let answer = world.say(session, "Who am I?\n/recall").await.text();
+    assert!(answer.contains("Ada") && answer.contains("The heron is blue."), "{answer}");
+    // From then on it is a part of what it remembers.
+    let told = stop_and_resume(&world, session).await.conversation;
+    assert_eq!((told.native, told.turns, told.turns_in_log), (Native::Intact, 3, 3));
     world.end().await;
 }

@@ -61,3 +61,26 @@ async fn a_server_that_does_not_answer_is_named() {
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("http://127.0.0.1:1 does not answer"), "{told}");
 }
+
+#[tokio::test]
+async fn what_is_no_address_is_said_to_be_none() {
+    for address in ["nonsense", "https://127.0.0.1", "http://127.0.0.1:99999"] {
+        let output = compare().args(["--base", address]).output().await.unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("error: --base: ") && !told.contains("Traceback"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_difference_that_cannot_be_told_is_not_shown_as_a_figure() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let script = "import compare, memory\n\
+                  for after in ((995, 2), (900, 2)):\n    \
+                  print(compare.shown(memory.taken((1000, 4), after), 'MB'))";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).current_dir(root.join("benches/compare"));
+    let output = python.env("PYTHONDONTWRITEBYTECODE", "1").output().await.unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(told, "too small to tell\n100 MB\n", "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Stdio;
 
+use ash_server::api::{FileInfo, NewFile, WriteFiles};
+use ash_server::client::{Client, Transfer};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
@@ -112,4 +114,26 @@ async fn a_server_that_lies_writes_nowhere_else() {
     assert!(!home.join("evil").exists() && !home.join("inside/evil").exists());
     assert_eq!(fs::read_dir(home.join("inside")).unwrap().count(), 1);
     assert_eq!(fs::read_dir(home.join("inside/target")).unwrap().count(), 3);
+}
+
+#[tokio::test]
+async fn what_is_sent_and_what_comes_is_counted_by_bytes() {
+    let fake = Fake::start(|asked, _| match asked.line.starts_with("POST ") {
+        true => Answer::Json(200, json!({ "files": [], "source": "sandbox" })),
+        false => Answer::Json(200, json!("x".repeat(100_000))),
+    })
+    .await;
+    let client = Client::new(&fake.url(), None).unwrap();
+    let (id, transfer) = (ID.parse().unwrap(), Transfer::default());
+    let file = NewFile { path: "a".into(), content: "eHh4".repeat(50_000), executable: None };
+    let files = WriteFiles { files: vec![file], target_path: None };
+    client.write_files(id, &files, &transfer).await.unwrap();
+    let sent = fake.asked()[0].body.len() as u64;
+    assert!(sent > 200_000);
+    assert_eq!(transfer.so_far(), (sent, sent));
+    let file = json!({ "path": "a", "size": 7, "modifiedAt": "2026-11-16T08:15:30.250Z" });
+    let file: FileInfo = serde_json::from_value(file).unwrap();
+    let content = client.file(id, &file, &transfer).await.unwrap();
+    // With its quotes.
+    assert_eq!((content.len(), transfer.so_far()), (100_002, (100_002, 100_002)));
 }

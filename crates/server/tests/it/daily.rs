@@ -77,14 +77,23 @@ async fn ps_that_is_watched_ends_when_nobody_reads_it_any_more() {
 
 #[tokio::test]
 async fn logs_are_those_of_a_sandbox() {
-    let fake = Fake::start(|_, before| {
-        let log =
-            |level: &str, text: &str| json!({ "index": 0, "level": level, "text": text, "ts": "" });
-        let mut logs = vec![log("system", "started"), log("stderr", "a\u{1b}[2Jb")];
-        if before > 0 {
-            logs.insert(1, log("system", "paused"));
-        }
-        Answer::Json(200, json!({ "logs": logs, "source": "sandbox" }))
+    let fake = Fake::start(|asked, _| {
+        let log = |index: u64, level: &str, text: &str| json!({ "index": index, "level": level, "text": text, "ts": "" });
+        let after = asked.line.rsplit_once("after=").map(|(_, after)| after.to_owned());
+        let answer = match after.as_deref() {
+            None => {
+                json!([log(0, "system", "started"), log(1, "stderr", "a\u{1b}[2Jb")])
+            }
+            Some("1") => json!([log(2, "system", "paused")]),
+            // Some were lost in between.
+            Some("2") => {
+                let gap = json!({ "after": 2, "next": 9, "reason": "left_out" });
+                let logs = json!([log(9, "stderr", "late")]);
+                return Answer::Json(200, json!({ "logs": logs, "source": "sandbox", "gap": gap }));
+            }
+            Some(_) => json!([]),
+        };
+        Answer::Json(200, json!({ "logs": answer, "source": "sandbox" }))
     })
     .await;
     let machine = Machine::new();
@@ -95,10 +104,11 @@ async fn logs_are_those_of_a_sandbox() {
     let mut lines =
         tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(child.stdout.take().unwrap()));
     let mut seen = Vec::new();
-    while seen.len() < 3 {
+    while seen.len() < 5 {
         seen.push(lines.next_line().await.unwrap().unwrap());
     }
-    assert_eq!(seen, ["system started", "system paused", "stderr a[2Jb"]);
+    assert_eq!(seen[..3], ["system started", "stderr a[2Jb", "system paused"]);
+    assert!(seen[3].contains("not kept") && seen[4] == "stderr late", "{seen:?}");
     drop(lines);
     assert_eq!(child.wait().await.unwrap().code(), Some(0));
     let output = machine.ash(&fake, &["logs"]).await;
@@ -171,8 +181,17 @@ async fn commands_of_the_original_work_or_say_what_to_do_instead() {
         )
     })
     .await;
-    let output = machine.ash(&fake, &["session", "exec", "--timeout", "5000", ID, "ls -la"]).await;
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for args in [
+        &["session", "exec", "--timeout", "5000", ID, "ls -la"][..],
+        &["session", "exec", ID, "ls -la", "--timeout", "5000"],
+        &["session", "exec", ID, "--timeout", "5s", "--", "ls -la"],
+    ] {
+        let output = machine.ash(&fake, args).await;
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+    }
+    let output = machine.ash(&fake, &["session", "exec", ID, "ls", "--timeout", "5000"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("exec ID -- "), "{}", text(&output.stderr));
 }
 
 #[tokio::test]
@@ -199,10 +218,22 @@ async fn whoever_mistypes_is_told_what_there_is() {
     })
     .await;
     let machine = Machine::new();
-    for said in ["0192aaab", "0192aaaa-0000-7000-8000-000000000011"] {
+    for said in [
+        "0192aaab",
+        "0192aaaa-0000-7000-8000-000000000011",
+        // A letter that no id has.
+        "0192aaag",
+        "o192aaaa-0000-7000-8000-000000000001",
+        // A character too many.
+        "0192aaaa-0000-7000-8000-0000000000010",
+    ] {
         let output = machine.ash(&fake, &["session", "show", said]).await;
         assert_eq!(output.status.code(), Some(4));
         let told = text(&output.stderr);
+        assert!(
+            said.len() == 36 || told.contains(&format!("no session's id begins with `{said}`")),
+            "{told}"
+        );
         assert!(told.contains("hint: did you mean 0192aaaa-0000-7000"), "{told}");
         assert!(told.contains("(the one)?"), "{told}");
     }
@@ -214,6 +245,10 @@ async fn whoever_mistypes_is_told_what_there_is() {
         let told = text(&machine.ash(&fake, args).await.stderr);
         assert!(told.contains("hint: did you mean helper?"), "{args:?}: {told}");
     }
+    let told = text(&machine.ash(&fake, &["session", "create", "nothing-like-it"]).await.stderr);
+    assert!(told.contains("hint: there is only helper"), "{told}");
+    let told = text(&machine.ash(&fake, &["session", "show", "helper"]).await.stderr);
+    assert!(told.contains("hint: helper is an agent; ash session list --agent helper"), "{told}");
     let told = text(&machine.ash(&fake, &["sesion"]).await.stderr);
     assert!(told.contains("similar") && told.contains("session"), "{told}");
 }

@@ -3,7 +3,7 @@
 //! A page is a story: its blocks of shell are run in order by one shell, in a directory of their own,
 //! with `ash` and the examples at hand and the scripted model behind it. Each must end with 0. A block
 //! that is marked ```` ```sh skip ```` is not run, and stands in a list here with the reason. A block with a
-//! file name behind its language is that file.
+//! file name behind its language is that file. What is a command and is not marked as shell is found.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ use crate::talk::model;
 use crate::world::{bridge_program, can_isolate, end_sandboxes, processes_mentioning};
 
 /// What is not run, by page and first line, and why.
-const SKIPPED: [(&str, &str, &str); 7] = [
+const SKIPPED: [(&str, &str, &str); 8] = [
     ("README.md", "make demo", "it builds, and is run by a test of its own"),
     (
         "README.md",
@@ -38,6 +38,11 @@ const SKIPPED: [(&str, &str, &str); 7] = [
         "it asks a registry; tests of their own have one",
     ),
     (
+        "docs/egress.md",
+        "curl http://api.example.com/issues",
+        "it is said in a sandbox, and asks a host on the internet",
+    ),
+    (
         "docs/legacy.md",
         "ASH_BRIDGE_ENTRY=/srv/ash-ai/packages/bridge/dist/index.js ASH_REAL_SDK=1 ash serve",
         "it needs a program of the original; tests of their own have one of ours",
@@ -53,6 +58,12 @@ const SKIPPED: [(&str, &str, &str); 7] = [
         "it needs a bucket; a test of its own has one",
     ),
 ];
+
+/// How a line of a block begins that is to be typed.
+const COMMANDS: [&str; 6] = ["$ ", "ash ", "cargo ", "curl ", "export ", "make "];
+
+/// Its blocks of text say how a command is called, and are generated.
+const USAGES: &str = "docs/cli-reference.md";
 
 /// Ends with 1 if something is wrong with the machine, which may well be.
 const DOCTOR: &str = "ash doctor";
@@ -81,6 +92,12 @@ impl Block {
 
     fn is_skipped(&self) -> bool {
         self.is_shell() && self.info.get(1).is_some_and(|mark| mark == "skip")
+    }
+
+    /// What is to be typed though the block is not shell.
+    fn stray_command(&self) -> Option<&str> {
+        let is_command = |line: &&str| COMMANDS.iter().any(|start| line.starts_with(start));
+        self.text.lines().map(str::trim_start).find(is_command).filter(|_| !self.is_shell())
     }
 
     /// The name of the file that it is, if it is one.
@@ -116,18 +133,34 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Every page that has something to run, with its name.
+/// Every page, with its name.
 fn pages() -> Vec<(String, Vec<Block>)> {
-    let docs = fs::read_dir(root().join("docs")).unwrap();
-    let docs = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_string_lossy()));
-    let mut names: Vec<String> = docs.filter(|name| name.ends_with(".md")).collect();
-    names.push("README.md".to_owned());
+    let mut names = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned).to_vec();
+    for dir in ["docs", "docs/errors"] {
+        let found = fs::read_dir(root().join(dir)).unwrap();
+        let found =
+            found.map(|entry| format!("{dir}/{}", entry.unwrap().file_name().to_string_lossy()));
+        names.extend(found.filter(|name| name.ends_with(".md")));
+    }
     names.sort();
     let page = |name: String| {
         let blocks = blocks(&fs::read_to_string(root().join(&name)).unwrap());
-        blocks.iter().any(Block::is_shell).then_some((name, blocks))
+        (name, blocks)
     };
-    names.into_iter().filter_map(page).collect()
+    names.into_iter().map(page).collect()
+}
+
+#[test]
+fn what_is_to_be_typed_is_marked_as_shell() {
+    let mut found = Vec::new();
+    for (name, blocks) in pages().into_iter().filter(|(name, _)| name != USAGES) {
+        let lines = blocks.iter().filter_map(Block::stray_command);
+        found.extend(lines.map(|line| format!("{name}: {line}")));
+    }
+    assert_eq!(found, Vec::<String>::new());
+    let page = "```text\n$ ls\n```\n```\n  ash ps\n```\n```sh\nash ps\n```\n```text\nashes\n```\n";
+    let found: Vec<_> = blocks(page).iter().map(|of| of.stray_command().is_some()).collect();
+    assert_eq!(found, [true, true, false, false]);
 }
 
 #[test]
@@ -148,7 +181,8 @@ fn what_is_not_run_is_known_and_why() {
 #[tokio::test]
 async fn every_command_in_the_documents_runs() {
     bridge_program();
-    let pages = pages();
+    let mut pages = pages();
+    pages.retain(|(_, blocks)| blocks.iter().any(Block::is_shell));
     let mut run = 0;
     for (name, blocks) in &pages {
         let model = model(Options::default()).await;

@@ -8,7 +8,7 @@ use ash_core::id::{SessionId, SnapshotId};
 use ash_core::resume::{Source, Workspace};
 use ash_core::session::Status;
 use ash_engine::RequireState;
-use ash_store::{Places, StoredSnapshot};
+use ash_store::{Place, Places, StoredSnapshot};
 
 use crate::space::{Bucket, served};
 use crate::world::{World, tenant};
@@ -214,8 +214,9 @@ async fn what_no_head_of_this_server_names_is_not_begun_without_however_often_it
     // As after an import: others have put them there.
     let store = world.engine.store();
     for row in store.snapshots(session, 100).await.unwrap() {
-        let elsewhere = Places { local: false, cloud: true };
-        store.place_snapshot(session, row.snapshot.captured.id, elsewhere).await.unwrap();
+        let id = row.snapshot.captured.id;
+        store.lost_snapshot(session, id, Place::Local).await.unwrap();
+        store.found_snapshot(session, id, Place::Cloud).await.unwrap();
     }
     store.use_cloud("another", "file:///another", "nobody").await.unwrap();
     for _ in 0..3 {

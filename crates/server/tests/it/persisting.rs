@@ -8,7 +8,7 @@ use ash_core::entry::{Entry, ResumePath};
 use ash_core::id::SessionId;
 use ash_core::number::{Seq, Turn};
 use ash_core::resume::{Native, Receipt, Source, Workspace};
-use ash_core::session::{IfRunning, PauseReason};
+use ash_core::session::{IfRunning, PauseReason, State};
 use ash_engine::files::{Executable, FilePath};
 use ash_engine::{Point, RequireState};
 
@@ -174,7 +174,10 @@ async fn files_that_go_while_it_works_are_missed_and_what_was_captured_before_co
     assert!(why.contains("not there"), "{why}");
     let all = world.engine.snapshots(&tenant(), session, 10).await.unwrap();
     assert_eq!(all.len(), 1, "nothing is bound to the turn: {all:?}");
-    world.engine.stop(&tenant(), session).await.unwrap();
+    // Nothing works on where nothing is: the next message would bring it back, as this does.
+    let stored = world.engine.store().session(&tenant(), session).await.unwrap();
+    let state = stored.session.state();
+    assert!(matches!(state, State::Paused { reason: PauseReason::Evicted, .. }), "{state:?}");
     let receipt = resume(&world, session).await;
     assert_eq!(receipt.workspace, Workspace::Restored);
     let from = receipt.snapshot.unwrap();

@@ -219,3 +219,32 @@ async fn a_paused_session_whose_files_were_replaced_has_those_that_are_there() {
     assert!(!world.dir.join("moved/more.txt").exists());
     world.end().await;
 }
+
+#[tokio::test]
+async fn what_is_being_removed_is_not_captured_as_what_is_there() {
+    let world = World::start().await;
+    for is_stopped in [false, true, false] {
+        let session = world.session().await;
+        world.say(session, "/bash for i in $(seq 3000); do echo $i > f$i; done").await;
+        let whole = world.captured(session).await;
+        assert_eq!(whole.captured.files, 3_000);
+        let place = world.host.workspace(session);
+        // Whatever ends it has what it left captured, and that is going away.
+        if is_stopped {
+            let tenant = tenant();
+            let stopped = world.engine.stop(&tenant, session);
+            let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(place));
+            let (stopped, removed) = tokio::join!(stopped, removed);
+            let _it_may_be_captured_first = (stopped.unwrap(), removed.unwrap());
+        } else {
+            world.kill_bridge(session).await;
+            let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(place));
+            removed.await.unwrap().unwrap();
+        }
+        let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
+        let receipt = back.receipt.unwrap();
+        assert_eq!((receipt.workspace, receipt.files), (Workspace::Restored, 3_000), "{receipt:?}");
+        world.engine.end(&tenant(), session).await.unwrap();
+    }
+    world.end().await;
+}

@@ -28,6 +28,7 @@ use ash_server::model::{self, Model, Recorded};
 use ash_store::sqlite::SqliteStore;
 use ash_store::{NewAgentVersion, RunRecord, Settings, Store, StoreError};
 
+use crate::clocks::SetClock;
 pub(crate) use crate::machine::{bridge_program, can_isolate, enclosure};
 pub(crate) use crate::processes::{
     bridges_in, bridges_of, end_sandboxes, kill, processes_mentioning, processes_of,
@@ -51,6 +52,7 @@ pub(crate) struct World {
     pub(crate) enclosure: Enclosure,
     /// Which boot of the machine it is said to be.
     boot: u32,
+    pub(crate) clock: SetClock,
     /// How long things may take, from the next engine on.
     pub(crate) policy: Policy,
     /// Where sessions are copied to, from the next engine on.
@@ -93,9 +95,15 @@ impl World {
     ) -> Self {
         let resources = Resources::default();
         let agent = (limits, resources.clone(), 0, None);
-        let policy = Policy::default();
-        let (engine, host) =
-            gated_engine(dir, url, agent, (enclosure.clone(), 1, policy, None), gate).await;
+        let (policy, clock) = (Policy::default(), SetClock::default());
+        let (engine, host) = gated_engine(
+            dir,
+            url,
+            agent,
+            (enclosure.clone(), (1, clock.clone()), policy, None),
+            gate,
+        )
+        .await;
         let url = url.to_owned();
         let dir = dir.to_owned();
         Self {
@@ -110,6 +118,7 @@ impl World {
             claude: None,
             enclosure,
             boot: 1,
+            clock,
             policy: Policy::default(),
             cloud: None,
             _temp: None,
@@ -183,8 +192,9 @@ impl World {
         self.host.abandon().await;
         let agent = (self.limits, self.resources.clone(), self.prewarm, self.claude.clone());
         let cloud = self.cloud.as_deref();
-        let around = (self.enclosure.clone(), self.boot, self.policy.clone(), cloud);
-        let again = engine_with(&self.dir, &self.url, agent, around).await;
+        let machine = (self.boot, self.clock.clone());
+        let around = (self.enclosure.clone(), machine, self.policy.clone(), cloud);
+        let again = gated_engine(&self.dir, &self.url, agent, around, None).await;
         (self.engine, self.host) = again;
     }
 
@@ -400,21 +410,11 @@ impl Turn {
 /// What an agent is told.
 type Told = (Limits, Resources, u32, Option<Program>);
 
-async fn engine_with(
-    dir: &Path,
-    model_url: &str,
-    told: Told,
-    (enclosure, boot, policy, cloud): (Enclosure, u32, Policy, Option<&str>),
-) -> (Engine, BridgeHost) {
-    let enclosed = (enclosure, boot, policy, cloud);
-    gated_engine(dir, model_url, told, enclosed, None).await
-}
-
 async fn gated_engine(
     dir: &Path,
     model_url: &str,
     (limits, resources, prewarm, claude): Told,
-    (enclosure, boot, policy, cloud): (Enclosure, u32, Policy, Option<&str>),
+    (enclosure, (boot, clock), policy, cloud): (Enclosure, (u32, SetClock), Policy, Option<&str>),
     gate: Option<Gate>,
 ) -> (Engine, BridgeHost) {
     let cloud = cloud.map(|url| crate::space::cloud(url, &dir.join("data")));
@@ -474,7 +474,7 @@ async fn gated_engine(
     let engine = Engine::start(Options {
         store,
         host: seen,
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(clock),
         policy,
         ids: IdSource::unguessable(),
         owner,

@@ -9,35 +9,34 @@
 //! at, and the snapshot says so.
 //! What was not read within the freeze budget is read afterwards, each file with a look at its stamp
 //! before and after: one that changed meanwhile is read again, and named if it does not come to rest.
+//! The two halves, on both sides of the thaw, can be had apart ([`look`]): the next moment can be looked at while this one is
+//! being stored.
 
 mod frozen;
+mod look;
 mod plan;
 mod store;
 mod trees;
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, SnapshotError};
-use crate::file::{self, Found};
+use crate::file::Found;
 use crate::id::Id;
 use crate::repository::Repository;
-use crate::scan::{self, Asides, Scanned, Skipped};
-use crate::snapshot::{
-    MAX_RECORD, MAX_ROOT_ATTRIBUTES, MAX_SOURCE, MAX_UNSTABLE, Snapshot, SnapshotId, Tree, escaped,
-};
+use crate::scan::Skipped;
+use crate::snapshot::{MAX_RECORD, MAX_UNSTABLE, Snapshot, SnapshotId, Tree};
 use crate::state::{KnownRoot, KnownTree, State};
 use crate::tree::Modified;
 use crate::writer::Writer;
 
-use frozen::Frozen;
-use plan::Plan;
+pub use look::{Ahead, Look};
+use look::{From, OpenRoot};
 
 /// How many bytes are held in memory that were read while everything stood still.
 const MAX_PRELOADED: u64 = 64 * 1024 * 1024;
@@ -72,7 +71,7 @@ pub trait Freeze: Sync {
 pub struct Capture<'a> {
     /// The directories.
     pub roots: &'a [Root<'a>],
-    /// Whose it is: what its snapshots have in common, and those of others do not. At most [`MAX_SOURCE`] bytes.
+    /// Whose it is: what its snapshots have in common, and those of others do not. At most [`MAX_SOURCE`](crate::snapshot::MAX_SOURCE) bytes.
     pub source: Option<&'a str>,
     /// The snapshot before.
     pub parent: Option<SnapshotId>,
@@ -141,72 +140,35 @@ pub struct Took {
     pub writing: Duration,
 }
 
-/// A root that is open.
-struct OpenRoot<'a> {
-    root: &'a Root<'a>,
-    /// Where it is, whatever it was called by.
-    path: PathBuf,
-    directory: OwnedFd,
-    scanned: Scanned,
-    mode: u32,
-    modified: Modified,
-    attributes: Found,
-}
-
 impl Repository {
     /// Captures directories. What is remembered of them from the last time is replaced; if this fails it
     /// stays. If the snapshot that it is from is not in this repository any more, it counts as none.
     pub fn capture(&self, capture: &Capture<'_>, state: &mut State) -> Result<Captured> {
-        if capture.source.is_some_and(|source| source.len() as u64 > MAX_SOURCE) {
-            let what = "bytes in the name of its source";
-            return Err(SnapshotError::TooMuch { what, most: MAX_SOURCE });
-        }
-        let began = realtime();
-        let mut took = Took::default();
+        let look = self.look(capture, state, None, MAX_PRELOADED)?;
+        self.store_seen(capture, look, state)
+    }
+
+    /// Makes a snapshot of what was seen: directories and writers of the capture do not matter any more. What is
+    /// remembered may be of another one that was stored in between.
+    pub fn store_seen(
+        &self,
+        capture: &Capture<'_>,
+        look: Look,
+        state: &mut State,
+    ) -> Result<Captured> {
+        let look = self.hold_against(look, state)?;
+        let unfrozen = look.unfrozen();
+        let Look { roots, began, unfrozen_scan, from, mut took, .. } = look;
+        let From { mut since, relied_on, .. } = from;
         let nothing = KnownTree::default();
-        let mut since = self.time();
-        let relied_on = self.is_relied_on(state)?;
-        // A store may take its time to answer. Nobody stands still for that.
-        let frozen =
-            capture.freeze.map(|(freeze, budget)| Frozen::begin(freeze, budget)).transpose()?;
-        let begin = Instant::now();
         let known_of = |name: &str, path: &Path| {
             let known = relied_on.then(|| state.tree(name, path)).flatten();
             known.unwrap_or(&nothing)
         };
-        let mut roots = Vec::with_capacity(capture.roots.len());
-        let mut left_out = Vec::with_capacity(capture.roots.len());
-        for root in capture.roots {
-            left_out.push(escaped(root.excluded)?);
-            let path = root.path.canonicalize();
-            let path = path.map_err(SnapshotError::tree("open", root.path))?;
-            let known = known_of(root.name, &path);
-            let watch = || frozen.as_ref().map_or((), Frozen::watch);
-            roots.push(open(root, path, known, capture.threads, &watch)?);
-        }
-        let unfrozen_scan = frozen.as_ref().is_some_and(Frozen::is_over);
-        took.scan = begin.elapsed();
-        let begin = Instant::now();
-        let mut plans = Vec::with_capacity(roots.len());
-        for open in &roots {
-            let known = known_of(open.root.name, &open.path);
-            plans.push(Plan::of(&open.scanned, known));
-        }
-        took.plan = begin.elapsed();
-        let unfrozen = match frozen {
-            Some(frozen) => {
-                let begin = Instant::now();
-                let left = preload(&roots, &mut plans, &frozen)?;
-                took.read = begin.elapsed();
-                took.frozen = frozen.end()?;
-                left
-            }
-            None => 0,
-        };
         // What is known of chunks is needed only where there are new ones. Marks before packs: a mark goes
         // when its pack is gone.
-        let is_new = plans.iter().any(|plan| !plan.reads.is_empty())
-            || roots.iter().any(|open| !open.scanned.is_known());
+        let is_new =
+            roots.iter().any(|(open, plan)| !plan.reads.is_empty() || !open.scanned.is_known());
         let begin = Instant::now();
         let mut refused = HashSet::new();
         if is_new || !relied_on {
@@ -218,27 +180,24 @@ impl Repository {
         let (mut trees, mut known_trees) = (Vec::new(), Vec::new());
         let mut skipped = Skipped::default();
         let (mut unstable, mut unreadable, mut stripped) = (Vec::new(), Vec::new(), Vec::new());
-        for ((open, plan), escaped) in roots.into_iter().zip(plans).zip(left_out) {
-            let known = known_of(open.root.name, &open.path);
+        for (open, plan) in roots {
+            let known = known_of(&open.name, &open.path);
             let stored = store::store(&writer, capture, &open, plan, known, began, &mut took)?;
             skipped.add(open.scanned.skipped);
             skipped.add(stored.skipped);
             unstable.extend(stored.unstable);
-            let named =
-                |path: &Vec<u8>| format!("{}/{}", open.root.name, String::from_utf8_lossy(path));
+            let named = |path: &Vec<u8>| format!("{}/{}", open.name, String::from_utf8_lossy(path));
             unstable.extend(open.scanned.vanished.iter().map(named));
             unreadable.extend(open.scanned.unreadable.iter().chain(&stored.unreadable).map(named));
             stripped.extend(stored.stripped.iter().map(named));
-            let OpenRoot { mode, modified, attributes: Found { kept: attributes, lost }, .. } =
-                open;
+            let OpenRoot { name, path, escaped, mode, modified, attributes, .. } = open;
+            let Found { kept: attributes, lost } = attributes;
             if lost > 0 {
                 skipped.attributes += lost;
-                stripped.push(open.root.name.to_owned());
+                stripped.push(name.clone());
             }
-            let name = open.root.name.to_owned();
+            known_trees.push((name.clone(), KnownRoot { path, tree: stored.known }));
             trees.push(Tree { name, escaped, mode, modified, attributes, ..stored.tree });
-            let known = KnownRoot { path: open.path, tree: stored.known };
-            known_trees.push((open.root.name.to_owned(), known));
         }
         let begin = Instant::now();
         took.reading = writer.efforts.reading.total();
@@ -340,78 +299,9 @@ impl Repository {
     }
 }
 
-/// Opens a root and looks at everything in it.
-fn open<'a>(
-    root: &'a Root<'a>,
-    path: PathBuf,
-    known: &KnownTree,
-    threads: usize,
-    watch: &(dyn Fn() + Sync),
-) -> Result<OpenRoot<'a>> {
-    // Whoever has put a link in its place must not have something else captured as if it were this.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(root.path, flags, Mode::empty()).map_err(io::Error::from);
-    let directory = opened.map_err(SnapshotError::tree("open", root.path))?;
-    let stamp = file::stamp_of(directory.as_fd());
-    let stamp = stamp.map_err(SnapshotError::tree("look at", root.path))?;
-    let (mode, modified) = (stamp.permissions(), stamp.modified);
-    let attributes = attributes_of_root(directory.as_fd());
-    let attributes = attributes.map_err(SnapshotError::tree("look at", root.path))?;
-    let (threads, asides) = (threads.max(1), Asides::PassedOver);
-    let scanned = scan::scan(directory.as_fd(), known, root.excluded, asides, threads, watch);
-    let scanned = scanned.map_err(|(path, error)| {
-        SnapshotError::tree("read the directory", root.path.join(path_of(&path)))(error)
-    })?;
-    Ok(OpenRoot { root, path, directory, scanned, mode, modified, attributes })
-}
-
-/// The attributes of a root, as many as a record has room for.
-fn attributes_of_root(root: BorrowedFd<'_>) -> io::Result<Found> {
-    let Found { mut kept, mut lost } = file::all_attributes(root)?;
-    let mut room = MAX_ROOT_ATTRIBUTES;
-    kept.retain(|(name, value)| {
-        let fits = room.checked_sub(name.len() + value.len());
-        room = fits.unwrap_or(room);
-        lost += u64::from(fits.is_none());
-        fits.is_some()
-    });
-    Ok(Found { kept, lost })
-}
-
 /// A path of bytes.
 pub(crate) fn path_of(bytes: &[u8]) -> &Path {
     Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes))
-}
-
-/// Reads what changed for as long as everything stands still; returns how many files are left.
-fn preload(roots: &[OpenRoot<'_>], plans: &mut [Plan], frozen: &Frozen<'_>) -> Result<u64> {
-    let (mut left, mut bytes) = (0, 0);
-    for (open, plan) in roots.iter().zip(plans) {
-        for read in &mut plan.reads {
-            let seen = &open.scanned.directories[read.directory].entries[read.entry];
-            if bytes + seen.stamp.size > MAX_PRELOADED || frozen.is_spent() {
-                left += 1;
-                continue;
-            }
-            let path = plan::path(&open.scanned, read.directory, read.entry);
-            let room = usize::try_from(MAX_PRELOADED - bytes).unwrap_or(0);
-            let go_on = || !frozen.is_spent();
-            let at = open.directory.as_fd();
-            let found = file::read_up_to(at, &path, Vec::new(), room, &go_on);
-            let found =
-                found.map_err(SnapshotError::tree("read", open.root.path.join(path_of(&path))))?;
-            match &found {
-                file::Read::Large => {
-                    left += 1;
-                    continue;
-                }
-                file::Read::Bytes { bytes: read, .. } => bytes += read.len() as u64,
-                file::Read::Gone | file::Read::Unreadable => {}
-            }
-            read.preloaded = Some(found);
-        }
-    }
-    Ok(left)
 }
 
 pub(crate) fn realtime() -> Modified {

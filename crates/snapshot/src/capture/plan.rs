@@ -31,6 +31,16 @@ pub(crate) struct ToRead {
     pub(crate) preloaded: Option<file::Read>,
 }
 
+impl ToRead {
+    /// How many bytes of it were read already.
+    pub(crate) fn held(&self) -> u64 {
+        match &self.preloaded {
+            Some(file::Read::Bytes { bytes, .. }) => bytes.len() as u64,
+            Some(file::Read::Large | file::Read::Gone | file::Read::Unreadable) | None => 0,
+        }
+    }
+}
+
 impl Plan {
     pub(crate) fn of(scanned: &Scanned, known: &KnownTree) -> Self {
         let links = links(scanned);
@@ -54,6 +64,18 @@ impl Plan {
             by_path.then(one.entry.cmp(&other.entry))
         });
         Self { reads, links }
+    }
+
+    /// Takes over what was read for an earlier plan of the same scan. What is not to be read any more is forgotten.
+    pub(crate) fn take_over(&mut self, earlier: Self) {
+        let mut preloaded: HashMap<Name, file::Read> = earlier
+            .reads
+            .into_iter()
+            .filter_map(|read| Some(((read.directory, read.entry), read.preloaded?)))
+            .collect();
+        for read in &mut self.reads {
+            read.preloaded = preloaded.remove(&(read.directory, read.entry));
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) enum Outcome {
 pub(crate) fn store(
     writer: &Writer<'_>,
     capture: &Capture<'_>,
-    open: &OpenRoot<'_>,
+    open: &OpenRoot,
     plan: Plan,
     known: &KnownTree,
     began: Modified,
@@ -85,7 +85,7 @@ pub(crate) fn store(
 }
 
 /// Whether what was read at a name is not the file that was found there.
-fn is_lost(open: &OpenRoot<'_>, outcomes: &Outcomes, name: Name) -> bool {
+fn is_lost(open: &OpenRoot, outcomes: &Outcomes, name: Name) -> bool {
     let (directory, entry) = name;
     let found = &open.scanned.directories[directory].entries[entry];
     match outcomes.get(&name) {
@@ -96,7 +96,7 @@ fn is_lost(open: &OpenRoot<'_>, outcomes: &Outcomes, name: Name) -> bool {
     }
 }
 
-fn size_of(open: &OpenRoot<'_>, read: &ToRead) -> u64 {
+fn size_of(open: &OpenRoot, read: &ToRead) -> u64 {
     open.scanned.directories[read.directory].entries[read.entry].stamp.size
 }
 
@@ -104,7 +104,7 @@ fn size_of(open: &OpenRoot<'_>, read: &ToRead) -> u64 {
 struct Files<'a, 'w> {
     writer: &'w Writer<'a>,
     capture: &'w Capture<'w>,
-    open: &'w OpenRoot<'w>,
+    open: &'w OpenRoot,
     all: u64,
     all_bytes: u64,
     files: AtomicU64,
@@ -132,7 +132,7 @@ impl<'a, 'w> Files<'a, 'w> {
     fn new(
         writer: &'w Writer<'a>,
         capture: &'w Capture<'w>,
-        open: &'w OpenRoot<'w>,
+        open: &'w OpenRoot,
         reads: &[ToRead],
     ) -> Self {
         let size = |read: &ToRead| size_of(open, read);
@@ -266,7 +266,7 @@ impl<'a, 'w> Files<'a, 'w> {
                 let found = reading.of(|| hand.read(self.open, read.directory, read.entry));
                 found.map_err(|error| {
                     let path = plan::path(&self.open.scanned, read.directory, read.entry);
-                    SnapshotError::tree("read", self.open.root.path.join(path_of(&path)))(error)
+                    SnapshotError::tree("read", self.open.given.join(path_of(&path)))(error)
                 })?
             }
         };
@@ -321,7 +321,7 @@ impl<'a, 'w> Files<'a, 'w> {
     fn large(&self, at: Name, segment: &mut GiveSegment<'_>) -> Result<Outcome> {
         let (directory, entry) = at;
         let path = plan::path(&self.open.scanned, directory, entry);
-        let shown = self.open.root.path.join(path_of(&path));
+        let shown = self.open.given.join(path_of(&path));
         let failed = |error| SnapshotError::tree("read", shown.clone())(error);
         let mut last = Outcome::Gone;
         for _ in 0..ATTEMPTS {
@@ -406,12 +406,7 @@ struct Hand {
 }
 
 impl Hand {
-    fn read(
-        &mut self,
-        open: &OpenRoot<'_>,
-        directory: usize,
-        entry: usize,
-    ) -> io::Result<file::Read> {
+    fn read(&mut self, open: &OpenRoot, directory: usize, entry: usize) -> io::Result<file::Read> {
         let seen = &open.scanned.directories[directory];
         if self.directory.as_ref().is_none_or(|(last, _)| *last != directory) {
             let flags = OFlags::DIRECTORY | OFlags::PATH;

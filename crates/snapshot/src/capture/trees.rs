@@ -19,7 +19,7 @@ use crate::writer::Cutter;
 
 /// Directories that are being stored.
 pub(super) struct Trees<'a> {
-    pub(super) open: &'a OpenRoot<'a>,
+    pub(super) open: &'a OpenRoot,
     pub(super) known: &'a KnownTree,
     /// Each leads to a name that is a file: what was lost meanwhile is not among them.
     pub(super) links: &'a Links,
@@ -192,7 +192,7 @@ impl Trees<'_> {
     /// What an entry is called in the record of a snapshot.
     fn name(&self, directory: usize, entry: usize) -> String {
         let path = plan::path(&self.open.scanned, directory, entry);
-        format!("{}/{}", self.open.root.name, String::from_utf8_lossy(&path))
+        format!("{}/{}", self.open.name, String::from_utf8_lossy(&path))
     }
 }
 

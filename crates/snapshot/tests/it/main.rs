@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is tests, also what is no test function")]
 
+mod ahead;
 mod cache;
 mod careful;
 mod collections;

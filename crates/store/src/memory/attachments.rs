@@ -44,7 +44,10 @@ impl AttachmentStore for MemoryStore {
         let tables = self.tables();
         let theirs = tables.attachments.values();
         let theirs = theirs.filter(|one| one.session == session && one.tenant == *tenant);
-        Ok(theirs.cloned().collect())
+        let mut theirs: Vec<Attachment> = theirs.cloned().collect();
+        // Those that came with a history may have later ids than when they were attached.
+        theirs.sort_by_key(|one| (one.created_at, one.id));
+        Ok(theirs)
     }
 
     async fn unplaced_attachments(&self, session: SessionId) -> Result<Vec<Attachment>> {

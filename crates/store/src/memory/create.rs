@@ -1,13 +1,13 @@
 //! Adding sessions: new ones, and ones that begin with a history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ash_core::number::{Fence, Seq};
 use ash_core::session::LogEntry;
 
 use super::{Row, Tables, apply_run_change};
 use crate::model::{ImportedSession, Inherited, NewSession, StoredSnapshot, entry_json};
-use crate::{Result, Spend, StoreError};
+use crate::{Attachment, Result, Spend, StoreError};
 
 impl Tables {
     pub(super) fn create(&mut self, new: &NewSession) -> Result<Fence> {
@@ -18,7 +18,7 @@ impl Tables {
 
     pub(super) fn import(&mut self, imported: &ImportedSession) -> Result<Fence> {
         imported.check()?;
-        let ImportedSession { new, inherited, runs, snapshots, outbox } = imported;
+        let ImportedSession { new, inherited, runs, snapshots, attachments, outbox } = imported;
         let mut log = match inherited {
             Some(inherited) => self.inheritable(new, *inherited)?,
             None => Vec::new(),
@@ -43,7 +43,13 @@ impl Tables {
             row.snapshots.insert((snapshot.seq, snapshot.captured.id), kept.clone());
         }
         self.check_outbox(outbox)?;
+        let paths: BTreeSet<&str> = attachments.iter().map(|one| one.path.as_str()).collect();
+        let is_taken = |one: &Attachment| self.attachments.contains_key(&one.id);
+        if paths.len() < attachments.len() || attachments.iter().any(is_taken) {
+            return Err(StoreError::Exists("attachment"));
+        }
         self.keep_outbox(outbox);
+        self.attachments.extend(attachments.iter().map(|one| (one.id, one.clone())));
         Ok(self.add(new, row))
     }
 

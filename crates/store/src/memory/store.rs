@@ -18,9 +18,9 @@ use async_trait::async_trait;
 use super::{MemoryStore, stored};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
-    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
-    Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
-    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
+    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Receipt,
+    ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession, StoredSnapshot,
+    Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
 };
 use crate::{LabelledVersion, Result, Spend, Store, StoreError, VersionChange};
 
@@ -376,15 +376,12 @@ impl Store for MemoryStore {
         self.tables().change_snapshot(session, id, |stored| stored.clone())
     }
 
-    async fn place_snapshot(&self, of: SessionId, id: SnapshotId, places: Places) -> Result<()> {
-        self.tables().change_snapshot(of, id, |stored| stored.places = places)
+    async fn lost_snapshot(&self, of: SessionId, id: SnapshotId, place: Place) -> Result<()> {
+        self.tables().change_snapshot(of, id, |stored| *stored.places.at(place) = false)
     }
 
     async fn found_snapshot(&self, of: SessionId, id: SnapshotId, place: Place) -> Result<()> {
-        self.tables().change_snapshot(of, id, |stored| match place {
-            Place::Local => stored.places.local = true,
-            Place::Cloud => stored.places.cloud = true,
-        })
+        self.tables().change_snapshot(of, id, |stored| *stored.places.at(place) = true)
     }
 
     async fn cloud_heads(&self, sessions: &[SessionId]) -> Result<BTreeMap<SessionId, CloudHead>> {

@@ -28,7 +28,11 @@ impl AttachmentStore for SqliteStore {
 
     async fn attachments(&self, tenant: &TenantId, session: SessionId) -> Result<Vec<Attachment>> {
         let names = [session.to_string(), tenant.to_string()];
-        self.readers.perform(move |db| read::list(db, sql::OF_SESSION, names, row)).await
+        let list = move |db: &_| read::list(db, sql::OF_SESSION, names, row);
+        let mut found: Vec<Attachment> = self.readers.perform(list).await?;
+        // Those that came with a history may have later ids than when they were attached.
+        found.sort_by_key(|one| (one.created_at, one.id));
+        Ok(found)
     }
 
     async fn unplaced_attachments(&self, session: SessionId) -> Result<Vec<Attachment>> {
@@ -67,6 +71,11 @@ impl AttachmentStore for SqliteStore {
 
 fn create(db: &Connection, new: &Attachment, receipt: Option<&Receipt>) -> Result<()> {
     read::session(db, &new.tenant, new.session)?;
+    add(db, new)?;
+    write::keep_receipt(db, receipt)
+}
+
+pub(super) fn add(db: &Connection, new: &Attachment) -> Result<()> {
     let values = params![
         new.id.to_string(),
         new.tenant.as_str(),
@@ -79,8 +88,7 @@ fn create(db: &Connection, new: &Attachment, receipt: Option<&Receipt>) -> Resul
         new.placed,
         new.created_at.as_millis(),
     ];
-    write::insert(db, sql::INSERT, values, WHAT)?;
-    write::keep_receipt(db, receipt)
+    write::insert(db, sql::INSERT, values, WHAT)
 }
 
 fn row(row: &Row<'_>) -> Result<Attachment> {

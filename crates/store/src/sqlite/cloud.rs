@@ -12,6 +12,19 @@ use super::{sql, write};
 use crate::Result;
 use crate::model::{CloudHead, CloudUse, Place, UsedCloud};
 
+pub(super) fn lost_snapshot(
+    db: &Connection,
+    session: SessionId,
+    id: SnapshotId,
+    place: Place,
+) -> Result<()> {
+    let statement = match place {
+        Place::Local => sql::LOST_LOCALLY,
+        Place::Cloud => sql::LOST_IN_CLOUD,
+    };
+    write::change_one(db, statement, params![session.to_string(), id.to_string()], "snapshot")
+}
+
 pub(super) fn found_snapshot(
     db: &Connection,
     session: SessionId,

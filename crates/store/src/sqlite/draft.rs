@@ -10,6 +10,7 @@ use ash_core::time::Timestamp;
 use super::fault::damaged;
 use super::rows::number;
 use crate::Result;
+use crate::attachment::Attachment;
 use crate::model::{
     Commit, ImportedSession, Inherited, NewSession, OutboxItem, Places, Receipt, SessionRecord,
     Settings, entry_json,
@@ -31,6 +32,7 @@ pub(super) struct ImportDraft {
     pub(super) inherited: Option<Inherited>,
     pub(super) runs: Vec<RunChange>,
     pub(super) snapshots: Vec<SnapshotDraft>,
+    pub(super) attachments: Vec<Attachment>,
     pub(super) outbox: Vec<OutboxItem>,
 }
 
@@ -121,6 +123,7 @@ impl ImportDraft {
             inherited: imported.inherited,
             runs: imported.runs.clone(),
             snapshots: snapshots.collect::<Result<_>>()?,
+            attachments: imported.attachments.clone(),
             outbox: imported.outbox.clone(),
         })
     }

@@ -322,8 +322,8 @@ statements! {
          WHERE session_id = ?1 ORDER BY seq DESC, id DESC LIMIT ?2";
     SNAPSHOT =
         "SELECT body, is_local, is_cloud FROM snapshot WHERE session_id = ?1 AND id = ?2";
-    PLACE_SNAPSHOT =
-        "UPDATE snapshot SET is_local = ?3, is_cloud = ?4 WHERE session_id = ?1 AND id = ?2";
+    LOST_LOCALLY = "UPDATE snapshot SET is_local = FALSE WHERE session_id = ?1 AND id = ?2";
+    LOST_IN_CLOUD = "UPDATE snapshot SET is_cloud = FALSE WHERE session_id = ?1 AND id = ?2";
     FOUND_LOCALLY = "UPDATE snapshot SET is_local = TRUE WHERE session_id = ?1 AND id = ?2";
     FOUND_IN_CLOUD = "UPDATE snapshot SET is_cloud = TRUE WHERE session_id = ?1 AND id = ?2";
     CLOUD_HEAD = "SELECT cloud_head FROM session WHERE id = ?1 AND cloud_head IS NOT NULL";

@@ -18,9 +18,9 @@ use super::recent::{self, Looked, Touched};
 use super::{SqliteStore, agents, cloud, purge, read, rows, sql, write};
 use crate::model::{
     Agent, ApiKey, Census, Claimed, CloudHead, CloudUse, Commit, Credential, ImportedSession,
-    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Places,
-    Receipt, ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession,
-    StoredSnapshot, Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
+    KeyHash, NewAgentVersion, NewSession, OutboxItem, OutboxTask, PageRequest, Place, Receipt,
+    ReceiptKey, Resting, RunRecord, SessionFilter, SessionRecord, StoredSession, StoredSnapshot,
+    Tenant, UsageFilter, UsageRecord, UsageTotals, UsedCloud,
 };
 use crate::{LabelledVersion, Result, Spend, Store, VersionChange};
 
@@ -349,13 +349,8 @@ impl Store for SqliteStore {
         self.readers.perform(move |db| read::snapshot(db, session, id)).await
     }
 
-    async fn place_snapshot(
-        &self,
-        session: SessionId,
-        id: SnapshotId,
-        places: Places,
-    ) -> Result<()> {
-        self.writer.perform(move |db| write::place_snapshot(db, session, id, places)).await
+    async fn lost_snapshot(&self, of: SessionId, id: SnapshotId, place: Place) -> Result<()> {
+        self.writer.perform(move |db| cloud::lost_snapshot(db, of, id, place)).await
     }
 
     async fn found_snapshot(&self, of: SessionId, id: SnapshotId, place: Place) -> Result<()> {

@@ -14,7 +14,7 @@ use super::draft::{CommitDraft, EventDraft, ImportDraft, SessionDraft, SnapshotD
 use super::rows::{self, SessionRow, number};
 use super::{read, sql};
 use crate::model::{
-    ApiKey, Credential, Inherited, OutboxItem, OutboxTask, Places, Receipt, Tenant, storable_usage,
+    ApiKey, Credential, Inherited, OutboxItem, OutboxTask, Receipt, Tenant, storable_usage,
 };
 use crate::spend::MAX_SPEND;
 use crate::{MAX_OUTBOX_WAIT, Result, Spend, StoreError};
@@ -85,7 +85,7 @@ pub(super) fn create_session(db: &Connection, draft: &SessionDraft) -> Result<Fe
 }
 
 pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fence> {
-    let ImportDraft { session, inherited, runs, snapshots, outbox } = draft;
+    let ImportDraft { session, inherited, runs, snapshots, attachments, outbox } = draft;
     let id = session.record.id.to_string();
     if let Some(Inherited { session: of, through }) = inherited {
         let values = params![of.to_string(), session.record.tenant.as_str()];
@@ -113,6 +113,7 @@ pub(super) fn import_session(db: &Connection, draft: &ImportDraft) -> Result<Fen
         change_run(db, &id, change)?;
     }
     keep_snapshots(db, &id, snapshots)?;
+    attachments.iter().try_for_each(|one| super::attachments::add(db, one))?;
     outbox.iter().try_for_each(|item| add_to_outbox(db, item))?;
     Ok(fence)
 }
@@ -301,16 +302,6 @@ pub(super) fn keep_receipt(db: &Connection, receipt: Option<&Receipt>) -> Result
 pub(super) fn purge_receipts(db: &Connection, before: Timestamp) -> Result<u64> {
     let purged = db.prepare_cached(sql::PURGE_RECEIPTS)?.execute([before.as_millis()])?;
     Ok(purged as u64)
-}
-
-pub(super) fn place_snapshot(
-    db: &Connection,
-    session: SessionId,
-    id: SnapshotId,
-    places: Places,
-) -> Result<()> {
-    let values = params![session.to_string(), id.to_string(), places.local, places.cloud];
-    change_one(db, sql::PLACE_SNAPSHOT, values, "snapshot")
 }
 
 pub(super) fn forget_snapshot(db: &Connection, session: SessionId, id: SnapshotId) -> Result<()> {

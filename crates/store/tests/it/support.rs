@@ -271,7 +271,7 @@ impl Conversation {
         let first = self.session.spool().get() + 1;
         let numbered = |(number, body)| NumberedReport {
             position: SpoolPosition::new(number),
-            report: Report { run: run_id(run), body },
+            report: Report { run: Some(run_id(run)), body },
         };
         let reports = (first..).zip(bodies).map(numbered).collect();
         self.observe(Fact::Reported { incarnation: self.session.incarnation(), reports })

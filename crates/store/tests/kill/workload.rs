@@ -339,7 +339,7 @@ impl Writer {
         for _ in 0..count {
             position += 1;
             let body = self.report();
-            let report = Report { run, body };
+            let report = Report { run: Some(run), body };
             reports.push(NumberedReport { position: SpoolPosition::new(position), report });
         }
         reports

@@ -247,7 +247,8 @@ test("credentials, keys, usage, health", async () => {
 test("refusals have their classes", async () => {
   const nobody = "00000000-0000-4000-8000-000000000000";
   await assert.rejects(client.getSession(nobody), (error: unknown) => error instanceof ash.AshNotFoundError && error.code === "not_found" && error.requestId !== undefined);
-  await assert.rejects(client.getSession("no-uuid"), ash.AshInvalidRequestError);
+  await assert.rejects(client.getSession("no-uuid"), ash.AshNotFoundError);
+  await assert.rejects(client.createSession("tester", { idleTimeoutMs: -1 }), ash.AshInvalidRequestError);
   await assert.rejects(client.with({ apiKey: "wrong" }).listSessions(), ash.AshUnauthorizedError);
   await assert.rejects(client.createSession("ghost"), ash.AshNotFoundError);
   const away = client.with({ serverUrl: "http://127.0.0.1:9", retry: { attempts: 2, firstPauseMs: 1 } });

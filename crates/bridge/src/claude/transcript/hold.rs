@@ -19,6 +19,12 @@ pub(super) struct Held {
     seen: HashMap<String, usize>,
     /// The last message.
     last: Option<String>,
+    /// Messages that the record does not tell of, and how many of them stand before one that it tells of.
+    strangers: Vec<String>,
+    strangers_before: usize,
+    last_recorded: Option<String>,
+    /// Where the agent's last answer stands among the recorded lines.
+    last_answer: usize,
     damaged: usize,
     orphans: usize,
     changed: usize,
@@ -28,7 +34,8 @@ pub(super) struct Held {
 /// What the record tells of a line.
 #[derive(Default)]
 struct Recorded {
-    /// Where it stands.
+    /// Where it stands, when it was mirrored first and last.
+    first_at: usize,
     at: usize,
     /// What it says: it may have been mirrored more than once, and differently.
     says: Vec<blake3::Hash>,
@@ -43,13 +50,18 @@ impl Held {
         let mut at = 0;
         record.mirrored(|entry| {
             at += 1;
-            let Ok(Head { uuid: Some(uuid), parent_uuid, .. }) = serde_json::from_str(entry) else {
-                return Ok(());
-            };
+            let Ok(head) = serde_json::from_str::<Head>(entry) else { return Ok(()) };
+            let is_answer = head.is_said() && !head.is_sidechain && head.is_of_the_agent();
+            let Head { uuid: Some(uuid), parent_uuid, .. } = head else { return Ok(()) };
             if prompts.contains(&uuid) {
                 held.last_prompt = Some((at, uuid.clone()));
             }
+            let is_known = held.recorded.contains_key(&uuid);
             let recorded = held.recorded.entry(uuid).or_default();
+            if !is_known {
+                recorded.first_at = at;
+                held.last_answer = if is_answer { at } else { held.last_answer };
+            }
             recorded.at = at;
             recorded.is_first = parent_uuid.is_none();
             recorded.says.extend(meaning(entry.as_bytes()));
@@ -67,6 +79,12 @@ impl Held {
     pub(super) fn is_of_the_last_turn(&self, uuid: &str) -> bool {
         let last = self.last_prompt.as_ref().map_or(0, |(at, _)| *at);
         self.recorded.get(uuid).is_some_and(|recorded| recorded.at >= last)
+    }
+
+    /// Whether the agent has said nothing after a line that the record tells of: what goes on from there leaves nothing
+    /// out.
+    pub(super) fn is_at_the_end(&self, uuid: &str) -> bool {
+        self.recorded.get(uuid).is_some_and(|recorded| recorded.first_at >= self.last_answer)
     }
 
     /// Takes the next line of the file; it is damaged if it says nothing of itself.
@@ -91,6 +109,12 @@ impl Held {
         self.orphans += usize::from(is_orphan);
         self.follows.insert(uuid.clone(), parent_uuid);
         if is_message {
+            if self.recorded.contains_key(&uuid) {
+                self.strangers_before = self.strangers.len();
+                self.last_recorded = Some(uuid.clone());
+            } else {
+                self.strangers.push(uuid.clone());
+            }
             self.last = Some(uuid);
         }
     }
@@ -114,9 +138,44 @@ impl Held {
             _ if self.has_strayed() => {
                 "its last message does not follow the last prompt".to_owned()
             }
-            _ => return None,
+            _ if self.leaves_answers_out() => {
+                "its last message does not follow the last answer".to_owned()
+            }
+            _ => match self.intruders() {
+                0 => return None,
+                others => format!("{others} of its messages are somebody else's"),
+            },
         };
         Some(why)
+    }
+
+    /// What a message goes back to, itself first.
+    fn line_of<'a>(&'a self, from: &'a str) -> impl Iterator<Item = &'a str> {
+        let next = |uuid: &&'a str| self.follows.get(*uuid)?.as_deref();
+        // Nothing follows itself, unless somebody made it so.
+        std::iter::successors(Some(from), next).take(self.follows.len() + 1)
+    }
+
+    /// Whether the last message goes on from somewhere before the agent's last answer.
+    fn leaves_answers_out(&self) -> bool {
+        let Some(last) = &self.last else { return false };
+        let known = self.line_of(last).find(|uuid| self.recorded.contains_key(*uuid));
+        known.is_some_and(|uuid| !self.is_at_the_end(uuid))
+    }
+
+    /// How many messages stand in the middle that nothing of the conversation goes back to: another program has written
+    /// them, and ours might go on from there.
+    fn intruders(&self) -> usize {
+        let (strangers, Some(last)) =
+            (&self.strangers[..self.strangers_before], &self.last_recorded)
+        else {
+            return 0;
+        };
+        if strangers.is_empty() {
+            return 0;
+        }
+        let ours: HashSet<&str> = self.line_of(last).collect();
+        strangers.iter().filter(|uuid| !ours.contains(uuid.as_str())).count()
     }
 
     /// Whether the last message goes on from somewhere before the last prompt.

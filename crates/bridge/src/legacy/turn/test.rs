@@ -109,15 +109,16 @@ fn a_result_says_how_it_ended_and_what_it_cost() {
     assert_eq!(ending(failed), Ending::Failed { message: "no; 7".to_owned() });
     let usage = json!({ "input_tokens": 3, "output_tokens": 4, "cache_read_input_tokens": 5 });
     let result = |total: f64| json!({ "type": "result", "usage": usage, "total_cost_usd": total });
-    // The program tells sums, which go on from one message to the next.
-    let mut turn = Turn::after(0.25);
-    take(&mut turn, result(0.75));
+    let mut turn = Turn::default();
+    take(&mut turn, result(0.5));
     let Usage { input_tokens, output_tokens, cache_read_tokens, cost_micro_usd, .. } = turn.usage;
     assert_eq!(
         (input_tokens, output_tokens, cache_read_tokens, cost_micro_usd),
         (3, 4, 5, 500_000)
     );
-    let mut turn = Turn::after(turn.total_usd());
-    take(&mut turn, result(0.5));
-    assert_eq!(turn.usage.cost_micro_usd, 500_000, "a lower sum is of another conversation");
+    // Results of one query tell sums.
+    take(&mut turn, result(0.75));
+    assert_eq!(turn.usage.cost_micro_usd, 750_000);
+    take(&mut turn, result(0.25));
+    assert_eq!(turn.usage.cost_micro_usd, 750_000, "a lower sum gives nothing back");
 }

@@ -104,7 +104,7 @@ impl World {
             Effect::Persist { number, .. } => {
                 // Some are never heard of again, some fail, and some find nothing.
                 match number % 5 {
-                    _ if number % 13 == 11 => {
+                    _ if number % 13 == 11 && self.loses_files => {
                         self.transit
                             .push(Fact::Persisted { number, outcome: PersistOutcome::Gone });
                     }
@@ -160,6 +160,7 @@ impl World {
             at: self.now,
             transcript: None,
             completed_runs: 0,
+            lost: None,
         })
     }
 
@@ -236,9 +237,21 @@ impl World {
     pub(super) fn work(&mut self, work: Work) {
         let session_run = self.session.current_run().map(|run| run.id);
         let Some((&incarnation, sandbox)) = self.live.iter_mut().next() else { return };
-        let Some(run) = sandbox.run.filter(|_| !sandbox.frozen) else { return };
+        if sandbox.frozen {
+            return;
+        }
+        if let Work::Aside(which) = work {
+            let body = Json::of("word").unwrap();
+            let body = match which % 3 {
+                0 => ReportBody::Message(body),
+                1 => ReportBody::Output { name: "notice".to_owned(), body },
+                _ => ReportBody::TextDelta("nothing that is said without a run".to_owned()),
+            };
+            return self.spool(incarnation, Report { run: None, body });
+        }
+        let Some(run) = sandbox.run else { return };
         let round = 1 + u32::try_from(sandbox.last_report / 4).unwrap();
-        let mut report = Report { run, body: ReportBody::Begun };
+        let mut report = Report { run: Some(run), body: ReportBody::Begun };
         match work {
             Work::Begin => {}
             Work::Talk => report.body = ReportBody::TextDelta("word ".to_owned()),
@@ -271,11 +284,17 @@ impl World {
                 sandbox.run = None;
                 sandbox.asked.clear();
             }
+            Work::Aside(_) => unreachable!("it has no run"),
             Work::ForeignRun => {
-                report.run = RunId::from_parts(Timestamp::from_millis(5), [9; 10]);
-                assert_ne!(Some(report.run), session_run);
+                report.run = Some(RunId::from_parts(Timestamp::from_millis(5), [9; 10]));
+                assert_ne!(report.run, session_run);
             }
         }
+        self.spool(incarnation, report);
+    }
+
+    fn spool(&mut self, incarnation: Incarnation, report: Report) {
+        let Some(sandbox) = self.live.get_mut(&incarnation) else { return };
         sandbox.last_report += 1;
         sandbox.spool.insert(sandbox.last_report, report.clone());
         let position = SpoolPosition::new(sandbox.last_report);

@@ -1,9 +1,11 @@
 //! The session by example; the invariants are in [`property`].
 
+mod aside;
 mod check;
 mod history;
 mod host;
 mod keep;
+mod lost;
 mod pause;
 mod persist;
 mod property;
@@ -11,6 +13,7 @@ mod question;
 mod resume;
 mod rewind;
 mod torn;
+mod turns;
 mod world;
 
 use std::time::Duration;
@@ -41,7 +44,7 @@ impl World {
         let run = self.session.current_run().expect("a run is current").id;
         let position = self.session.spool().next();
         let incarnation = self.session.incarnation();
-        self.observe(reported(incarnation, position, Report { run, body }));
+        self.observe(reported(incarnation, position, Report { run: Some(run), body }));
     }
 
     fn finish(&mut self, how: AgentEnding) {
@@ -273,7 +276,10 @@ fn a_report_that_is_too_large_costs_only_itself() {
     let run = world.session.current_run().unwrap().id;
     let bytes = MAX_REPORT_BYTES + 1;
     world.report(ReportBody::TextDelta("x".repeat(bytes)));
-    assert_eq!(world.log.last(), Some(&Entry::ReportTooLarge { run, bytes: bytes as u64 }));
+    assert_eq!(
+        world.log.last(),
+        Some(&Entry::ReportTooLarge { run: Some(run), bytes: bytes as u64 })
+    );
     world.finish(AgentEnding::Completed(Completion::EndTurn));
     assert_eq!(world.outcomes(), [RunStatus::Completed]);
 }
@@ -345,7 +351,7 @@ fn a_skipped_report_is_admitted_in_the_log() {
     let mut world = World::settled();
     world.ask(PROMPT).unwrap();
     let run = world.session.current_run().unwrap().id;
-    let late = Report { run, body: ReportBody::TextDelta("late".to_owned()) };
+    let late = Report { run: Some(run), body: ReportBody::TextDelta("late".to_owned()) };
     world.observe(reported(world.session.incarnation(), SpoolPosition::new(4), late));
     assert!(world.log.contains(&Entry::ReportsLost { missing: 3 }));
 }
@@ -360,7 +366,7 @@ fn what_gathers_between_two_commits_becomes_one_entry() {
     let bodies = [say("a"), say("b"), think, say("c"), say("d")];
     let reports = (1..).zip(bodies).map(|(position, body)| NumberedReport {
         position: SpoolPosition::new(position),
-        report: Report { run, body },
+        report: Report { run: Some(run), body },
     });
     let incarnation = world.session.incarnation();
     world.observe(Fact::Reported { incarnation, reports: reports.collect() });
@@ -378,7 +384,7 @@ fn gathered_text_has_a_bound() {
     let piece = "x".repeat(MAX_GATHERED_BYTES / 2);
     let reports = (1..=3).map(|position| NumberedReport {
         position: SpoolPosition::new(position),
-        report: Report { run, body: ReportBody::TextDelta(piece.clone()) },
+        report: Report { run: Some(run), body: ReportBody::TextDelta(piece.clone()) },
     });
     let incarnation = world.session.incarnation();
     world.observe(Fact::Reported { incarnation, reports: reports.collect() });

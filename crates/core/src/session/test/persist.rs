@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::{AgentEnding, Effect, Fact, FilesPlace, IfRunning, Request, Sandbox, State};
+use super::super::{
+    AgentEnding, Effect, Fact, FilesPlace, IfRunning, PauseReason, Request, Sandbox, State,
+};
 use super::PROMPT;
 use super::host::{captured, failed_capture};
 use super::world::{Ask, World, steps};
@@ -12,13 +14,13 @@ use crate::failure::Death;
 use crate::number::Turn;
 use crate::policy::Context;
 use crate::resume::{Found, IfLost, Workspace};
-use crate::run::Completion;
+use crate::run::{Completion, RunStatus};
 use crate::snapshot::PersistOutcome;
 
 const DONE: AgentEnding = AgentEnding::Completed(Completion::EndTurn);
 
 /// The captures among some effects.
-fn captures(effects: &[Effect]) -> Vec<u64> {
+pub(super) fn captures(effects: &[Effect]) -> Vec<u64> {
     let mut numbers = Vec::new();
     for effect in effects {
         if let Effect::Persist { number, .. } = effect {
@@ -30,7 +32,7 @@ fn captures(effects: &[Effect]) -> Vec<u64> {
 
 impl World {
     /// What is owed after a fact, which is observed.
-    fn effects_of(&mut self, fact: Fact) -> Vec<Effect> {
+    pub(super) fn effects_of(&mut self, fact: Fact) -> Vec<Effect> {
         let mut session = self.session.clone();
         let ctx = Context { now: self.now, policy: &self.policy };
         let decision = session.observe(&ctx, fact.clone());
@@ -52,7 +54,7 @@ fn what_a_turn_left_is_captured_before_the_next_prompt_is_handed_over() {
     let run = world.session.current_run().unwrap().id;
     let (position, incarnation) = (world.session.spool().next(), world.session.incarnation());
     let body = super::ReportBody::Ended { how: DONE, usage: super::Usage::default() };
-    let ended = super::reported(incarnation, position, super::Report { run, body });
+    let ended = super::reported(incarnation, position, super::Report { run: Some(run), body });
     let effects = world.effects_of(ended);
     let place = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted).unwrap();
     let captured_at = place(|effect| matches!(effect, Effect::Persist { .. }));
@@ -72,7 +74,7 @@ fn who_takes_over_captures_what_a_turn_left_before_the_next_prompt_too() {
     let run = world.session.current_run().unwrap().id;
     let (position, incarnation) = (world.session.spool().next(), world.session.incarnation());
     let body = super::ReportBody::Ended { how: DONE, usage: super::Usage::default() };
-    world.observe(super::reported(incarnation, position, super::Report { run, body }));
+    world.observe(super::reported(incarnation, position, super::Report { run: Some(run), body }));
     let owed = world.session.recover();
     let place = |wanted: fn(&Effect) -> bool| owed.iter().position(wanted).unwrap();
     let captured_at = place(|effect| matches!(effect, Effect::Persist { .. }));
@@ -209,7 +211,14 @@ fn files_that_are_gone_are_a_failure_and_no_turn_is_bound_to_them() {
     }
     let is_captured = world.turn_of_last() == Some(Turn::new(1));
     assert!(is_captured && world.session.persistence().is_under_way());
-    let mut tries = 0;
+    // Nobody works on for nothing; the next prompt begins with files again.
+    world.observe(Fact::Persisted { number: 2, outcome: PersistOutcome::Gone });
+    let is_paused =
+        matches!(world.session.state(), State::Paused { reason: PauseReason::Evicted, .. });
+    assert!(is_paused && matches!(world.session.sandbox(), Sandbox::Stopping { .. }));
+    let (incarnation, death) = (world.session.incarnation(), Death::Stopped);
+    world.observe(Fact::SandboxGone { incarnation, death });
+    let mut tries = 1;
     while world.session.persistence().is_under_way() {
         tries += 1;
         let number = tries + 1;
@@ -224,13 +233,9 @@ fn files_that_are_gone_are_a_failure_and_no_turn_is_bound_to_them() {
     }
     assert_eq!((tries, world.turn_of_last()), (10, Some(Turn::new(1))));
     assert!(world.session.persistence().failed().is_some(), "it is still shown");
+    assert!(world.session.is_at_rest());
 
     // A start brings back what there is, and says that it is of an earlier turn.
-    world.ask(Ask::Stop).unwrap();
-    let (incarnation, death) = (world.session.incarnation(), Death::Stopped);
-    let number = captures(&world.effects_of(Fact::SandboxGone { incarnation, death }))[0];
-    world.observe(Fact::Persisted { number, outcome: PersistOutcome::Gone });
-    assert!(world.session.is_at_rest());
     let last = world.session.persistence().last().cloned();
     world.request(Request::Resume(IfLost::default())).unwrap();
     let is_told = |effect: &Effect| matches!(effect, Effect::StartSandbox { snapshot, is_behind: true, .. } if *snapshot == last);
@@ -241,6 +246,35 @@ fn files_that_are_gone_are_a_failure_and_no_turn_is_bound_to_them() {
     let number = captures(&effects)[0];
     world.observe(Fact::Persisted { number, outcome: captured(number) });
     assert_eq!(world.session.persistence().failed(), None);
+}
+
+#[test]
+fn a_run_whose_files_are_gone_is_cut_and_one_that_is_frozen_goes_too() {
+    for is_frozen in [false, true] {
+        let mut world = World::settled();
+        world.policy.persist_interval = Duration::from_secs(8);
+        world.ask(PROMPT).unwrap();
+        world.settle();
+        world.finish(DONE);
+        world.settle();
+        world.ask(PROMPT).unwrap();
+        world.settle();
+        if is_frozen {
+            world.ask(Ask::Pause(0)).unwrap();
+            let (incarnation, asked) = (world.session.incarnation(), world.session.last_seq());
+            world.observe(Fact::SandboxFrozen { incarnation, asked });
+        } else {
+            world.now = world.session.capture_deadline(&world.policy).unwrap();
+            world.observe(Fact::TimePassed);
+        }
+        assert!(world.session.persistence().is_under_way(), "{:?}", world.session);
+        world.observe(Fact::Persisted { number: 2, outcome: PersistOutcome::Gone });
+        assert!(matches!(world.session.sandbox(), Sandbox::Stopping { .. }));
+        let (incarnation, death) = (world.session.incarnation(), Death::Stopped);
+        world.observe(Fact::SandboxGone { incarnation, death });
+        assert_eq!(world.session.current_run(), None);
+        assert_eq!(world.outcomes().last(), Some(&RunStatus::Interrupted));
+    }
 }
 
 #[test]

@@ -80,6 +80,8 @@ pub(super) enum Work {
     SkipNumber,
     Finish(u8),
     ForeignRun,
+    /// Something that it says without a run.
+    Aside(u8),
 }
 
 pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -111,6 +113,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Work::SkipNumber),
         3 => any::<u8>().prop_map(Work::Finish),
         1 => Just(Work::ForeignRun),
+        2 => any::<u8>().prop_map(Work::Aside),
     ];
     let step = prop_oneof![
         5 => ask.prop_map(Step::Ask),
@@ -138,7 +141,9 @@ pub(super) struct World {
     pub(super) statuses: BTreeMap<RunId, Vec<RunStatus>>,
     /// How often each incarnation was taken up as the session's own.
     pub(super) adoptions: BTreeMap<Incarnation, u32>,
-    owed: Vec<Effect>,
+    pub(super) owed: Vec<Effect>,
+    /// Whether the files are not there now and then when they are to be captured.
+    pub(super) loses_files: bool,
     pub(super) transit: Vec<Fact>,
     past: Vec<Fact>,
     pub(super) live: BTreeMap<Incarnation, Live>,
@@ -185,6 +190,7 @@ impl World {
             statuses: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             owed: Vec::new(),
+            loses_files: true,
             transit: Vec::new(),
             past: Vec::new(),
             live: BTreeMap::new(),
@@ -200,6 +206,7 @@ impl World {
     /// A world in which all that was asked for has been done.
     pub(super) fn settled() -> Self {
         let mut world = Self::new();
+        world.loses_files = false;
         world.settle();
         world
     }

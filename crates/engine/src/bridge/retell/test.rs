@@ -2,7 +2,6 @@
 
 use ash_core::failure::{Failure, FailureCode};
 use ash_core::json::Json;
-use ash_core::number::Turn;
 use ash_core::run::Usage;
 use ash_core::time::Timestamp;
 
@@ -198,10 +197,31 @@ fn of_claude_code_what_it_wrote_down_is_told_and_nothing_else() {
     assert_eq!(lines.iter().filter(|line| line["cut"] == "b").count(), 1);
     assert_eq!(lines.iter().filter(|line| line["turn_end"].is_u64()).count(), 2);
 
-    // Rewound to the first turn, and nothing but prompts: there is nothing that it could go on with.
+    // What it wrote down of its own accord is told where it was said.
+    let aside = |turn: u32, uuid: &str| Entry::Aside {
+        turn: Turn::new(turn),
+        said: Said::Output { name: "transcript_mirror".to_owned(), body: json(&said(uuid)) },
+    };
+    let [one, two, three] = entries.clone();
+    let with_asides =
+        [vec![aside(0, "x")], one, vec![aside(1, "y")], two, vec![aside(2, "z")], three].concat();
+    let uuids_of = |turns: u32| -> Vec<String> {
+        let (lines, _) = told_as(Lines::Claude, lineage(turns), with_asides.clone());
+        let uuids = lines.iter().filter_map(|line| line["mirror"]["uuid"].as_str());
+        uuids.map(str::to_owned).collect()
+    };
+    assert_eq!(uuids_of(3), ["x", "a", "y", "b", "z", "c"]);
+    assert_eq!(uuids_of(1), ["x", "a", "y"]);
+
+    // Rewound to the first turn.
     let (lines, turns) = told_as(Lines::Claude, lineage(1), entries.clone().concat());
     assert_eq!(turns, 1);
     assert!(lines.iter().all(|line| line["mirror"]["uuid"] != "b"));
-    let (_, turns) = told_as(Lines::Claude, lineage(1), turn(1, r#""hi""#, &[], None));
-    assert_eq!(turns, 0);
+    // A prompt that nobody has answered is all that there is to know. One of whose answer it wrote nothing down is not.
+    for (said, end, known) in
+        [(&[][..], None, 1), (&[], DONE, 0), (&[("message", message)], None, 0)]
+    {
+        let (_, turns) = told_as(Lines::Claude, lineage(1), turn(1, r#""hi""#, said, end));
+        assert_eq!(turns, known);
+    }
 }

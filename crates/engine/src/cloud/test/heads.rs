@@ -79,6 +79,7 @@ impl Bucket {
             log: vec![Segment { first: one, last: one, part: part.clone() }],
             record: shelf.put_part(&format!("{place}records/1"), log).unwrap(),
             agent: crate::cloud::set::Part { name: "agents/x.json".to_owned(), ..part },
+            attachments: Vec::new(),
         };
         shelf.put(&head.name(), &head.encode()).unwrap();
         head

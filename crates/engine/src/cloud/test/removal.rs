@@ -157,6 +157,7 @@ impl Bucket {
             },
             transcript: None,
             completed_runs: 1,
+            lost: None,
         };
         let record = Record {
             version: VERSION,
@@ -171,6 +172,7 @@ impl Bucket {
                 config: Json::parse("{}".to_owned()).unwrap(),
             },
             snapshots: snapshots.iter().map(snapshot).collect(),
+            attachments: Vec::new(),
         };
         let record = serde_json::to_vec(&record).unwrap();
         let head = Head {
@@ -192,6 +194,7 @@ impl Bucket {
             log: vec![Segment { first: Seq::new(1), last: seq, part: log }],
             record: self.shelf.put_part(&stem("records"), &record).unwrap(),
             agent: agent.clone(),
+            attachments: Vec::new(),
         };
         self.shelf.put(&head.name(), &head.encode()).unwrap();
         head

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ash_core::entry::Entry;
+use ash_core::entry::{Entry, Said};
 use ash_core::id::{RunId, SessionId, TenantId};
-use ash_core::number::Seq;
+use ash_core::number::{Incarnation, Seq};
 use ash_core::permission::{AnsweredHow, Permission};
 use ash_core::run::RunStatus;
 use ash_core::session::{LogEntry, Sandbox, State, Status};
+use ash_engine::host::SandboxRef;
 use ash_store::{RunRecord, Store as _};
 
 use super::world::World;
@@ -36,6 +37,7 @@ pub(super) async fn at_the_end(world: &World) {
         log_has_no_hole(world, *session, log).await;
         every_run_ends_once(world, *session, log).await;
         every_question_is_answered_once(log);
+        what_was_said_without_a_run_is_there_once(world, *session, log);
     }
     for (run, session) in accepted(world) {
         assert!(
@@ -112,6 +114,27 @@ async fn every_run_ends_once(world: &World, session: SessionId, log: &[LogEntry]
             .collect();
         assert_eq!(endings, vec![record.status], "run {} of {session}", record.id);
         the_log_tells_what_was_said(world, &record, log);
+    }
+}
+
+/// What an agent said of its own accord is in the log of its session, once and in order. Of what one sandbox said only
+/// the end may be missing: it died before that was heard.
+fn what_was_said_without_a_run_is_there_once(world: &World, session: SessionId, log: &[LogEntry]) {
+    let said = world.host.asides();
+    let mut logged: BTreeMap<Incarnation, Vec<usize>> = BTreeMap::new();
+    for entry in log {
+        if let Entry::Aside { said: Said::Message { body }, .. } = &entry.entry {
+            let number: usize = serde_json::from_str(body.get()).unwrap();
+            let by = said[number - 1];
+            assert_eq!(by.session, session, "what {by:?} said");
+            logged.entry(by.incarnation).or_default().push(number);
+        }
+    }
+    for (incarnation, logged) in logged {
+        let by = SandboxRef { session, incarnation };
+        let all = (1..).zip(&said).filter(|(_, of)| **of == by).map(|(number, _)| number);
+        let first: Vec<usize> = all.take(logged.len()).collect();
+        assert_eq!(logged, first, "what {by:?} said of its own accord");
     }
 }
 

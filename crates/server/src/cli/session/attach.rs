@@ -18,7 +18,7 @@ use crate::client::{Cursor, Until};
 /// Watch a session as it goes on, and talk to it
 ///
 /// Shows the last turn, and then what happens. On a terminal, a line that is typed is sent as a message; Ctrl-C
-/// interrupts the run, and leaves when it is pressed again; Ctrl-D leaves. The run goes on.
+/// asks the run to stop, and leaves when it is pressed again; Ctrl-D leaves, and the run goes on.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The session's id, or how that begins

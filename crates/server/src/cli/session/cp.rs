@@ -3,7 +3,7 @@
 //! On this machine, files are read and written as a server does it (`ash_engine::files`): beneath the
 //! directory that was named, whole or not at all, and through no link.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
 use crate::cli::output::{Screen, note, plain};
 use crate::cli::{format, prefix};
-use crate::client::FileQuery;
+use crate::client::{FileQuery, Transfer};
 
 /// The largest file that a server takes, and that it sends.
 const MAX_UP: u64 = 50 << 20;
@@ -56,21 +56,60 @@ struct Failed {
     error: String,
 }
 
+/// How far it is: what is copied, and how much of the request that goes on.
+#[derive(Debug, Default)]
+struct Far {
+    done: Cell<Progress>,
+    /// How many bytes of files the request is about. On its way it has more: it is text.
+    held: Cell<u64>,
+    transfer: RefCell<Transfer>,
+}
+
+impl Far {
+    fn expect(&self, all_files: u64, all_bytes: u64) {
+        self.done.set(Progress { all_files, all_bytes, ..self.done.get() });
+    }
+
+    /// A request about so many bytes begins.
+    fn begin(&self, bytes: u64) -> Transfer {
+        self.held.set(bytes);
+        let transfer = Transfer::default();
+        self.transfer.replace(transfer.clone());
+        transfer
+    }
+
+    /// It is over, and so much is copied.
+    fn end(&self, copied: &Copied) {
+        self.held.set(0);
+        self.done.set(Progress { files: copied.files, bytes: copied.bytes, ..self.done.get() });
+    }
+
+    fn progress(&self) -> Progress {
+        let done = self.done.get();
+        let (sent, all) = self.transfer.borrow().so_far();
+        let part = u128::from(self.held.get()) * u128::from(sent) / u128::from(all.max(1));
+        let part = u64::try_from(part).unwrap_or(u64::MAX).min(self.held.get());
+        Progress { bytes: done.bytes + part, ..done }
+    }
+}
+
 pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
-    let far = Cell::new(Progress::default());
+    let far = Far::default();
+    let bar = || Bar::new(&ctx.screen, "copying", "file");
     let copied = match (remote(&args.from), remote(&args.to)) {
         (Some((id, path)), None) => {
             let id = prefix::session(&ctx.client, id).await?;
             if args.to == "-" {
-                return print_one(ctx, id, path).await;
+                let work = one(ctx, id, path, &far);
+                return show(&ctx.screen, &bar().during(|| far.progress(), work).await?);
             }
             let work = down(ctx, id, path, &args.to, &far);
-            Bar::new(&ctx.screen, "copying", "file").during(|| far.get(), work).await?
+            bar().during(|| far.progress(), work).await?
         }
         (None, Some((id, path))) => {
             let id = prefix::session(&ctx.client, id).await?;
             let work = up(ctx, id, &args.from, path, &far);
-            Bar::new(&ctx.screen, "copying", "file").during(|| far.get(), work).await?
+            bar().during(|| far.progress(), work).await?
         }
         (Some(_), Some(_)) | (None, None) => {
             let message = "one side has to be a session's, such as 0192aaaa:notes.txt, and one not";
@@ -96,23 +135,19 @@ fn remote(text: &str) -> Option<(&str, &str)> {
     is_id.then_some((id, path))
 }
 
-async fn print_one(ctx: &Context, id: Uuid, path: &str) -> anyhow::Result<Exit> {
+/// What is in one file.
+async fn one(ctx: &Context, id: Uuid, path: &str, far: &Far) -> anyhow::Result<Vec<u8>> {
     let query = FileQuery { path: Some(path.to_owned()), everything: Some(true) };
     let listed = ctx.client.files(id, &query).await?;
     let Some(file) = alone(&listed, path) else {
         return Err(Mistake::Usage(format!("{path} is a directory")).into());
     };
-    show(&ctx.screen, &ctx.client.file(id, file).await?)
+    far.expect(1, file.size);
+    Ok(ctx.client.file(id, file, &far.begin(file.size)).await?)
 }
 
 /// Out of a session.
-async fn down(
-    ctx: &Context,
-    id: Uuid,
-    path: &str,
-    to: &str,
-    far: &Cell<Progress>,
-) -> anyhow::Result<Copied> {
+async fn down(ctx: &Context, id: Uuid, path: &str, to: &str, far: &Far) -> anyhow::Result<Copied> {
     let query = FileQuery { path: Some(path.to_owned()), everything: Some(true) };
     let listed = ctx.client.files(id, &query).await?;
     if listed.truncated {
@@ -126,20 +161,19 @@ async fn down(
         let is_into = to.ends_with('/') || target.is_dir();
         let target = if is_into { target.join(name) } else { target.to_owned() };
         let (tree, path) = local_file(&target)?;
-        copied.take(ctx, id, file, &tree, Ok(path)).await?;
+        far.expect(1, file.size);
+        copied.take(ctx, id, file, (&tree, Ok(path)), far).await?;
         return Ok(copied);
     }
     let target = if to.ends_with('/') { Path::new(to).join(name) } else { PathBuf::from(to) };
     let tree = local_directory(&target)?;
     let under = FilePath::directory(path.as_bytes())?;
-    let all_bytes = listed.files.iter().map(|file| file.size).sum();
-    let all_files = listed.files.len() as u64;
+    far.expect(listed.files.len() as u64, listed.files.iter().map(|file| file.size).sum());
     for file in &listed.files {
-        far.set(Progress { files: copied.files, all_files, bytes: copied.bytes, all_bytes });
         let below = file.path.strip_prefix(&under.to_string()).unwrap_or(&file.path);
         // What a server says is a path is one, or is not written.
         let below = FilePath::file(below.trim_start_matches('/').as_bytes());
-        copied.take(ctx, id, file, &tree, below).await?;
+        copied.take(ctx, id, file, (&tree, below), far).await?;
     }
     Ok(copied)
 }
@@ -150,8 +184,8 @@ impl Copied {
         ctx: &Context,
         id: Uuid,
         file: &FileInfo,
-        tree: &Tree,
-        to: Result<FilePath, ash_engine::files::FileError>,
+        (tree, to): (&Tree, Result<FilePath, ash_engine::files::FileError>),
+        far: &Far,
     ) -> anyhow::Result<()> {
         let failed = |error: String| Failed { path: file.path.clone(), error };
         if file.size > MAX_DOWN {
@@ -159,7 +193,7 @@ impl Copied {
             self.failed.push(failed(error));
             return Ok(());
         }
-        let content = ctx.client.file(id, file).await?;
+        let content = ctx.client.file(id, file, &far.begin(file.size)).await?;
         let executable = if file.executable { Executable::Yes } else { Executable::No };
         match to.and_then(|to| tree.write(&to, executable, &mut content.as_slice())) {
             Ok(size) => {
@@ -168,19 +202,15 @@ impl Copied {
             }
             Err(error) => self.failed.push(failed(error.to_string())),
         }
+        far.end(self);
         Ok(())
     }
 }
 
 /// Into a session.
-async fn up(
-    ctx: &Context,
-    id: Uuid,
-    from: &str,
-    to: &str,
-    far: &Cell<Progress>,
-) -> anyhow::Result<Copied> {
-    let mut sending = Sending { ctx, id, batch: Vec::new(), held: 0, copied: Copied::default() };
+async fn up(ctx: &Context, id: Uuid, from: &str, to: &str, far: &Far) -> anyhow::Result<Copied> {
+    let copied = Copied::default();
+    let mut sending = Sending { ctx, id, batch: Vec::new(), held: 0, copied, far };
     if from == "-" {
         if to.is_empty() || to.ends_with('/') {
             let message = "say what standard input is to be called: <session>:<path>";
@@ -189,6 +219,7 @@ async fn up(
         let mut content = Vec::new();
         let read = std::io::stdin().lock().take(MAX_UP + 1).read_to_end(&mut content);
         read.context("could not read standard input")?;
+        far.expect(1, content.len() as u64);
         sending.add(to.to_owned(), None, Ok(content)).await?;
         return sending.end().await;
     }
@@ -200,6 +231,7 @@ async fn up(
         let to = if is_into { format!("{to}{}", name.unwrap_or_default()) } else { to.to_owned() };
         let listed = tree.list(&path, Scope::Everything).with_context(|| about(from))?;
         let can_run = listed.files.first().is_some_and(|file| file.executable);
+        far.expect(1, listed.files.first().map_or(0, |file| file.size));
         sending.add(to, Some(can_run), content(&tree, &path)).await?;
         return sending.end().await;
     }
@@ -214,11 +246,8 @@ async fn up(
     if listed.truncated {
         return Err(Mistake::Usage(format!("not all of {from} can be listed")).into());
     }
-    let all_bytes = listed.files.iter().map(|file| file.size).sum();
-    let all_files = listed.files.len() as u64;
+    far.expect(listed.files.len() as u64, listed.files.iter().map(|file| file.size).sum());
     for file in listed.files {
-        let Copied { files, bytes, .. } = sending.copied;
-        far.set(Progress { files, all_files, bytes, all_bytes });
         match file.path.to_text() {
             Some(below) => {
                 let content = content(&tree, &file.path);
@@ -240,6 +269,7 @@ struct Sending<'a> {
     batch: Vec<NewFile>,
     held: u64,
     copied: Copied,
+    far: &'a Far,
 }
 
 impl Sending<'_> {
@@ -272,10 +302,10 @@ impl Sending<'_> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        self.held = 0;
+        let transfer = self.far.begin(std::mem::take(&mut self.held));
         let files = std::mem::take(&mut self.batch);
         let files = WriteFiles { files, target_path: None };
-        for file in self.ctx.client.write_files(self.id, &files).await?.files {
+        for file in self.ctx.client.write_files(self.id, &files, &transfer).await?.files {
             match (file.size, file.error) {
                 (Some(size), None) if file.written => {
                     self.copied.files += 1;
@@ -287,6 +317,7 @@ impl Sending<'_> {
                 }
             }
         }
+        self.far.end(&self.copied);
         Ok(())
     }
 
@@ -337,6 +368,29 @@ fn last_name(path: &str) -> &str {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn it_moves_with_the_bytes_of_a_request_and_not_only_with_its_end() {
+        let far = Far::default();
+        far.expect(2, 3_000);
+        let bytes = || (far.progress().files, far.progress().bytes);
+        // As text it is longer on its way.
+        let transfer = far.begin(1_000);
+        assert_eq!(bytes(), (0, 0), "nothing is said of it yet");
+        transfer.begin(1_400);
+        transfer.add(700);
+        assert_eq!(bytes(), (0, 500));
+        transfer.add(700);
+        assert_eq!(bytes(), (0, 1_000));
+        // Once more, from the beginning.
+        transfer.begin(1_400);
+        assert_eq!(bytes(), (0, 0));
+        far.end(&Copied { files: 1, bytes: 1_000, ..Copied::default() });
+        assert_eq!(bytes(), (1, 1_000));
+        far.begin(2_000).begin(0);
+        assert_eq!(bytes(), (1, 1_000), "the one before is not counted for it");
+        assert_eq!((far.progress().all_files, far.progress().all_bytes), (2, 3_000));
+    }
 
     #[test]
     fn a_side_is_a_session_s_or_this_machine_s() {

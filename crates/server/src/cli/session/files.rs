@@ -11,7 +11,7 @@ use crate::cli::exit::Exit;
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, note, plain, print, reader};
 use crate::cli::{format, prefix};
-use crate::client::FileQuery;
+use crate::client::{FileQuery, Transfer};
 
 /// List the files of a session, or print one
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
             Screen::document(&ctx.client.file_text(id, file).await?)?;
             return Ok(Exit::Ok);
         }
-        let content = ctx.client.file(id, file).await?;
+        let content = ctx.client.file(id, file, &Transfer::default()).await?;
         return show(&ctx.screen, &content);
     }
     if ctx.screen.json {

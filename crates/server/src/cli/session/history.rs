@@ -45,7 +45,7 @@ pub(super) struct Rewind {
 /// A point of a session's history.
 #[derive(Debug, clap::Args)]
 struct Where {
-    /// The end of this turn
+    /// The end of this turn, with what was done to the files from outside before the next one
     #[arg(long, value_name = "N", conflicts_with = "snapshot")]
     turn: Option<u32>,
     /// When this snapshot was made: its id, or how that begins
@@ -140,6 +140,16 @@ pub(super) async fn rewind(ctx: &Context, args: &Rewind) -> anyhow::Result<Exit>
         let turns = format::things(u64::from(session.turns), "turn");
         format!("{} is {}, after {turns}: {changes}\n", session.id, word(session.status))
     })?;
+    if let (Some(turn), ChangeCounts { added: 0, modified: 0, removed: 0 }) =
+        (turn, rewound.changes)
+    {
+        let kept = ctx.client.snapshots(id).await?;
+        if kept.iter().filter(|kept| kept.turn == turn).count() > 1 {
+            note(&format!(
+                "there are earlier snapshots of turn {turn}: ash session snapshots {id} lists them, and --snapshot goes to one"
+            ));
+        }
+    }
     Ok(Exit::Ok)
 }
 

@@ -69,14 +69,20 @@ fn told(ctx: &Context, session: Session) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What to do about a session that is not in the bucket.
+/// What to do about a session that cannot be had from the bucket.
 fn not_there(error: ClientError) -> anyhow::Error {
-    let is_missing = matches!(&error, ClientError::Problem(problem) if problem.code == "not_found");
-    let error = anyhow::Error::from(error);
-    if is_missing {
-        return error.context(Hint("ash session import --list shows what is in the bucket"));
-    }
-    error
+    let ClientError::Problem(problem) = &error else { return error.into() };
+    let hint = match problem.code.as_str() {
+        "not_found" => "ash session import --list shows what is in the bucket",
+        "cloud_unavailable" => {
+            "the server could not reach the bucket; its log says why. Try again when it can"
+        }
+        "import_damaged" => {
+            "the copy in the bucket cannot be read; a server that still has the session makes another with its next message"
+        }
+        _ => return error.into(),
+    };
+    anyhow::Error::from(error).context(Hint(hint))
 }
 
 /// Whether a file of this machine is meant. One that looks like something else is written with its directory.

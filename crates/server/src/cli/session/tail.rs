@@ -20,7 +20,8 @@ pub(super) struct Args {
     /// Wait for what comes; the default
     #[arg(long, overrides_with = "no_follow")]
     follow: bool,
-    /// Only events of this name, such as tool_use, or lifecycle for all that happens to the session itself; can be repeated
+    /// Only events of this name, such as tool_use, or of this type of the list of events, such as text for whole answers, or
+    /// lifecycle for all that happens to the session itself; can be repeated
     #[arg(long = "type", short = 't', value_name = "NAME")]
     kind: Vec<String>,
     /// Show what is there, and leave
@@ -54,7 +55,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         match next {
             Some(Incoming::Event(event)) => {
                 let shown = if ctx.screen.json { watch::line(&event) } else { line(ctx, &event) };
-                if is_wanted(&args.kind, &event.name) && show(&shown)? == Reader::Gone {
+                if is_wanted(&args.kind, &event) && show(&shown)? == Reader::Gone {
                     return Ok(Exit::Ok);
                 }
                 if last.is_some_and(|last| place(&event) >= last) {
@@ -73,11 +74,32 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     }
 }
 
-/// Whether an event is one of those that were asked for. Lists call everything that happens to a session by one name; streams
-/// do not.
-fn is_wanted(kinds: &[String], name: &str) -> bool {
-    let is_it = |kind: &String| kind == name || kind == "lifecycle" && name.starts_with("session_");
+/// Whether an event is one of those that were asked for, by the name that streams have for it, or that of lists. The
+/// original knows those of lists, which call several things by one name.
+fn is_wanted(kinds: &[String], event: &ServerEvent) -> bool {
+    let name = event.name.as_str();
+    let is_it = |kind: &String| match kind.as_str() {
+        "lifecycle" => name.starts_with("session_"),
+        "text" => is_answer(event) && has_text(event),
+        "reasoning" => name == "thinking_delta",
+        "tool_start" => name == "tool_use",
+        kind => kind == name,
+    };
     kinds.is_empty() || kinds.iter().any(is_it)
+}
+
+/// Whether it is a whole answer of the model.
+fn is_answer(event: &ServerEvent) -> bool {
+    event.name == "message" && event.text("type") == Some("assistant")
+}
+
+/// Whether it says something in words, and does not only think and use tools.
+fn has_text(event: &ServerEvent) -> bool {
+    let blocks = event.data["message"]["content"].as_array();
+    let is_text = |block: &serde_json::Value| {
+        block["type"] == "text" && block["text"].as_str().is_some_and(|text| !text.is_empty())
+    };
+    blocks.is_some_and(|blocks| blocks.iter().any(is_text))
 }
 
 /// How far the log is known after an event. A gap has no place of its own, and says where it ends.
@@ -112,6 +134,10 @@ fn summary(event: &ServerEvent) -> String {
             Some(render::tool(event.text("name").unwrap_or_default(), event.data.get("input")))
         }
         "tool_result" => event.data.get("content").map(render::text_of),
+        "message" if is_answer(event) => {
+            let content = event.data.get("message").and_then(|message| message.get("content"));
+            content.map(render::text_of).filter(|text| !text.is_empty())
+        }
         "error" => Some(watch::said(event)),
         _ => None,
     };
@@ -120,18 +146,48 @@ fn summary(event: &ServerEvent) -> String {
 
 #[cfg(test)]
 mod test {
+    use serde_json::json;
+
     use super::*;
+
+    fn event(name: &str, data: serde_json::Value) -> ServerEvent {
+        ServerEvent { cursor: None, name: name.to_owned(), data }
+    }
 
     #[test]
     fn an_event_is_wanted_by_its_name_or_by_that_of_its_kind() {
         let kinds =
             |kinds: &[&str]| kinds.iter().map(|kind| (*kind).to_owned()).collect::<Vec<_>>();
-        assert!(is_wanted(&[], "tool_use"));
-        assert!(is_wanted(&kinds(&["done", "tool_use"]), "tool_use"));
-        assert!(!is_wanted(&kinds(&["done"]), "tool_use"));
+        let named = |name: &str| event(name, json!({}));
+        assert!(is_wanted(&[], &named("tool_use")));
+        assert!(is_wanted(&kinds(&["done", "tool_use"]), &named("tool_use")));
+        assert!(!is_wanted(&kinds(&["done"]), &named("tool_use")));
         for name in ["session_created", "session_paused", "session_resumed"] {
-            assert!(is_wanted(&kinds(&["lifecycle"]), name), "{name}");
+            assert!(is_wanted(&kinds(&["lifecycle"]), &named(name)), "{name}");
         }
-        assert!(!is_wanted(&kinds(&["lifecycle"]), "run_started"));
+        assert!(!is_wanted(&kinds(&["lifecycle"]), &named("run_started")));
+    }
+
+    #[test]
+    fn an_event_is_wanted_by_its_type_in_lists() {
+        let content = json!([{ "type": "text", "text": "It is\ndone." }]);
+        let answer = json!({ "type": "assistant", "message": { "content": content } });
+        for (kind, event) in [
+            ("text", event("message", answer.clone())),
+            ("reasoning", event("thinking_delta", json!({ "delta": "so" }))),
+            ("tool_start", event("tool_use", json!({ "name": "bash" }))),
+            ("tool_result", event("tool_result", json!({ "content": "x" }))),
+            ("turn_complete", event("turn_complete", json!({ "numTurns": 1 }))),
+            ("error", event("error", json!({ "error": "no" }))),
+        ] {
+            assert!(is_wanted(&[kind.to_owned()], &event), "{kind}");
+        }
+        let result = event("message", json!({ "type": "result" }));
+        assert!(!is_wanted(&["text".to_owned()], &result));
+        for content in [json!([{ "type": "tool_use", "name": "bash" }]), json!([]), json!(null)] {
+            let wordless = json!({ "type": "assistant", "message": { "content": content } });
+            assert!(!is_wanted(&["text".to_owned()], &event("message", wordless)), "{content}");
+        }
+        assert_eq!(summary(&event("message", answer)), "It is done.");
     }
 }

@@ -154,6 +154,10 @@ impl Story {
                 self.thought.push_str(event.text("delta").unwrap_or_default());
             }
             "message" => self.whole_message(seq, data, now),
+            // Said without a run; in the middle of one it would be taken for a part of its answer.
+            "aside" if !self.runs && event.text("name") == Some("message") => {
+                self.whole_message(seq, data.get("body").unwrap_or(&Value::Null), now);
+            }
             "tool_use" => {
                 self.runs = true;
                 self.settle(now);

@@ -31,6 +31,10 @@ fn out(name: &str, body: &str) -> Entry {
     Entry::Output { run: run(), name: name.to_owned(), body: json_of(body) }
 }
 
+fn aside(said: Said) -> Entry {
+    Entry::Aside { turn: Turn::new(3), said }
+}
+
 fn receipt() -> Receipt {
     Receipt {
         path: ResumePath::Cold,
@@ -139,7 +143,24 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
                 .map(|(how, code)| Entry::PermissionAnswered { run, id: question(), how, code })
                 .to_vec(),
         ),
-        ("`report_too_large`", vec![Entry::ReportTooLarge { run, bytes: 1 }]),
+        (
+            "`report_too_large`",
+            [Some(run), None].map(|run| Entry::ReportTooLarge { run, bytes: 1 }).to_vec(),
+        ),
+        (
+            "`aside`",
+            vec![
+                aside(Said::Message { body: json_of(r#"{"type":"assistant"}"#) }),
+                aside(Said::Output { name: "done".to_owned(), body: json_of("{}") }),
+            ],
+        ),
+        (
+            "`aside` called `transcript_mirror`",
+            vec![aside(Said::Output {
+                name: "transcript_mirror".to_owned(),
+                body: json_of(r#"{"claude":"c","entries":[{"secret":1}]}"#),
+            })],
+        ),
         ("`run_error`", vec![Entry::RunError { run, failure: failure() }]),
         (
             "`run_ended`",
@@ -154,7 +175,7 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
 }
 
 /// A number for every kind of entry. A kind that is added does not compile here: give it a sample.
-const KINDS: usize = 28;
+const KINDS: usize = 29;
 fn number_of(entry: &Entry) -> usize {
     match entry {
         Entry::SessionCreated => 0,
@@ -185,6 +206,7 @@ fn number_of(entry: &Entry) -> usize {
         Entry::PermissionRequest { .. } => 25,
         Entry::PermissionDecided { .. } => 26,
         Entry::PermissionAnswered { .. } => 27,
+        Entry::Aside { .. } => 28,
     }
 }
 
@@ -224,6 +246,22 @@ fn check(fields: &str, data: &str, place: &str) {
     }
     let untold: Vec<_> = data.keys().filter(|name| !told.contains(name.as_str())).collect();
     assert!(untold.is_empty(), "{place} does not tell of {untold:?}");
+}
+
+#[test]
+fn an_answer_without_words_is_no_text_in_a_list() {
+    let run = run();
+    let kind = |content: &str| {
+        let body = format!(r#"{{"type":"assistant","message":{{"content":{content}}}}}"#);
+        event(session(), &Entry::Message { run, body: json_of(&body) })
+    };
+    let (name, data) =
+        kind(r#"[{"type":"thinking","thinking":"so"},{"type":"tool_use","id":"1"}]"#);
+    assert_eq!(name, "message");
+    assert!(data.contains("thinking"), "all of it is there: {data}");
+    assert_eq!(kind("[]").0, "message");
+    assert_eq!(kind(r#"[{"type":"text","text":""}]"#).0, "message");
+    assert_eq!(kind(r#"[{"type":"tool_use"},{"type":"text","text":"a"}]"#).0, "text");
 }
 
 #[test]

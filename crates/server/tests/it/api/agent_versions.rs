@@ -300,7 +300,7 @@ async fn what_would_be_no_agent_any_more_is_refused_and_changes_nothing() {
     }
     for path in ["0", "x", "-1", "1.5", "4294967296"] {
         let answer = client.get(&format!("{VERSIONS}/{path}")).await;
-        assert_eq!(answer.refused(400), "invalid_request", "{path}");
+        assert_eq!(answer.refused(404), "not_found", "{path}");
     }
     assert_eq!(versions(client).await, [row(1, "You are tested.", true)]);
     assert_eq!(

@@ -431,7 +431,7 @@ async fn what_is_damaged_or_from_the_future_is_not_imported_and_leaves_nothing()
     }
     let head = all("heads").pop().unwrap();
     let whole = std::fs::read_to_string(&head).unwrap();
-    let newer = whole.lines().next().unwrap().replacen("\"version\":2", "\"version\":3", 1);
+    let newer = whole.lines().next().unwrap().replacen("\"version\":2", "\"version\":9", 1);
     let digest = blake3::hash(newer.as_bytes()).to_hex();
     std::fs::write(&head, format!("{newer}\n{digest}\n")).unwrap();
     refused("import_too_new").await;

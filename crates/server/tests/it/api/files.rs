@@ -43,7 +43,15 @@ async fn what_is_written_is_there_for_the_agent_and_stays_when_its_sandbox_is_go
     assert_eq!(become_of[0], json!({ "path": "a/one.txt", "written": true, "size": 3 }));
     let errors: Vec<&str> = become_of[2..].iter().map(|f| f["error"].as_str().unwrap()).collect();
     let invalid = "Invalid file path";
-    assert_eq!(errors, [invalid, invalid, "Path is not a file", "The content is not base64"]);
+    assert_eq!(
+        errors,
+        [
+            invalid,
+            invalid,
+            "Path is not a file",
+            "The content is not base64: '!' at place 10 is no digit of it"
+        ]
+    );
     let ran = client.post(&of("/exec"), &json!({ "command": "cat a/one.txt; ./run.sh" })).await;
     assert_eq!(ran.ok()["stdout"], "oneran\n");
     client.post(&of("/exec"), &json!({ "command": "echo two > a/two.txt" })).await.ok();

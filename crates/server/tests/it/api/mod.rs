@@ -2,6 +2,7 @@
 
 mod agent_versions;
 mod agents;
+mod asides;
 mod asking;
 mod attachments;
 mod bad_requests;
@@ -9,6 +10,7 @@ mod brought_back;
 mod buckets;
 mod budget;
 mod bundles;
+mod carried;
 mod client;
 mod cloud;
 mod crash;
@@ -22,6 +24,7 @@ mod heads;
 mod hooks;
 mod idempotency;
 mod legacy;
+mod logs;
 mod lost;
 mod originals;
 mod pages;

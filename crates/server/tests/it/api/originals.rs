@@ -99,11 +99,16 @@ async fn an_account_is_shown_in_figures() {
         (&json!(1), &json!(1))
     );
     // Only what runs consumed has a time.
-    let earlier = client.get("/api/analytics?before=2020-01-01T00:00:00Z").await.ok();
-    assert_eq!(
-        (&earlier["usage"]["totalMessages"], &earlier["agents"]["total"]),
-        (&json!(0), &json!(1))
-    );
+    for before in ["2020-01-01T00:00:00Z", "2020-01-01", "1577836800000"] {
+        let earlier = client.get(&format!("/api/analytics?before={before}")).await.ok();
+        assert_eq!(
+            (&earlier["usage"]["totalMessages"], &earlier["agents"]["total"]),
+            (&json!(0), &json!(1)),
+            "{before}"
+        );
+        let since = client.get(&format!("/api/usage/stats?after={before}")).await.ok();
+        assert_eq!(since, stats, "{before}");
+    }
     let wrong = client.get("/api/analytics?after=yesterday").await;
     assert_eq!(wrong.refused(400), "invalid_request");
     let theirs = served.stranger().await.get("/api/analytics").await.ok();

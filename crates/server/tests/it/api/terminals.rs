@@ -242,3 +242,25 @@ async fn a_question_is_answered_on_the_terminal() {
     assert!(text.contains("✓ bash touch asked"), "{text}");
     spawned.end().await;
 }
+
+#[tokio::test]
+async fn a_narrow_terminal_has_whole_columns_and_whoever_leaves_is_told_once_where_to() {
+    let spawned = Spawned::start().await;
+    agent(&spawned.client, "coder").await;
+    let mut chat = Terminal::open(&spawned, 100, &["chat", "coder"]);
+    chat.shows("· idle").await;
+    chat.type_in(CTRL_C).await;
+    chat.shows("Ctrl-C again").await;
+    chat.type_in(CTRL_C).await;
+    let (code, text) = chat.end().await;
+    assert_eq!(code, 130, "{text}");
+    assert!(text.contains("come back with: ash session attach"), "{text}");
+    assert!(!text.contains("go on with"), "{text}");
+    for (columns, headings) in [(40, "ID                  AGENT  STATE"), (100, "TOKENS  COST")] {
+        let (code, text) = Terminal::open(&spawned, columns, &["ps"]).end().await;
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains(headings) && !text.contains('…'), "{columns}: {text}");
+        assert!(text.contains("coder  active"), "{columns}: {text}");
+    }
+    spawned.end().await;
+}

@@ -6,7 +6,7 @@ use super::*;
 
 type Damage = fn(&Path);
 
-const DAMAGES: [(&str, Damage); 12] = [
+const DAMAGES: [(&str, Damage); 14] = [
     ("missing", |file| fs::remove_file(file).unwrap()),
     ("empty", |file| fs::write(file, "").unwrap()),
     ("half a line at the end", |file| {
@@ -52,6 +52,23 @@ const DAMAGES: [(&str, Damage); 12] = [
             stray["uuid"] = "11111111-2222-4333-8444-555555555555".into();
             stray["parentUuid"] = first["uuid"].clone();
             lines.push(stray);
+        });
+    }),
+    // The last answer is left out of what the last message leads to.
+    ("gone on with by another before the last answer", |file| {
+        change(file, |lines| {
+            let mut stray = lines.iter().rfind(|line| line["type"] == "user").unwrap().clone();
+            stray["parentUuid"] = stray["uuid"].clone();
+            stray["uuid"] = "11111111-2222-4333-8444-555555555556".into();
+            lines.push(stray);
+        });
+    }),
+    ("what another has said in the middle", |file| {
+        change(file, |lines| {
+            let at = lines.iter().rposition(|line| line["type"] == "user").unwrap();
+            let mut stray = lines[at].clone();
+            stray["uuid"] = "11111111-2222-4333-8444-555555555557".into();
+            lines.insert(at + 1, stray);
         });
     }),
     ("a directory", |file| {
@@ -186,5 +203,86 @@ async fn what_was_cleared_does_not_come_back_and_what_came_after_does() {
     let turn = world.say(session, ASK).await;
     let sent = world.requests().last().unwrap().body["messages"].to_string();
     assert!(sent.contains("EGRET") && !sent.contains("PLUM"), "{sent}\n{}", said(&turn));
+    world.end().await;
+}
+
+/// Both files of a conversation.
+fn both(world: &World, session: SessionId) -> (PathBuf, PathBuf) {
+    (world.host.home(session).join(".ash/conversation.jsonl"), transcript(world, session))
+}
+
+#[tokio::test]
+async fn a_record_that_is_damaged_while_the_sandbox_lives_is_made_anew_from_the_log() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    let damages: [fn(&World, SessionId); 3] = [
+        |world, session| {
+            let (record, transcript) = both(world, session);
+            let half = |file: &Path| {
+                let content = fs::read(file).unwrap();
+                fs::write(file, &content[..content.len() / 2]).unwrap();
+            };
+            half(&transcript);
+            half(&record);
+        },
+        |world, session| {
+            fs::remove_dir_all(world.host.home(session).join(".ash")).unwrap();
+            fs::remove_dir_all(world.host.home(session).join(".claude")).unwrap();
+        },
+        |world, session| fs::remove_file(both(world, session).0).unwrap(),
+    ];
+    let mut turns = 1;
+    for (number, damage) in (1..).zip(damages) {
+        let turn =
+            world.say(session, &format!("Fact {number}.\n/bash echo {number}\n/say noted")).await;
+        assert_eq!(turn.status, RunStatus::Completed);
+        let [pid] = programs(&world, session)[..] else { panic!("one program") };
+        crate::world::kill(pid);
+        crate::world::until("it is gone", || programs(&world, session).is_empty()).await;
+        damage(&world, session);
+        // Whoever speaks to it now has it made anew, and is told so.
+        let cut = world.prompt(session, &format!("Lost {number}.")).await.run;
+        let record = world.ended(session, cut).await;
+        assert_eq!(record.status, RunStatus::Interrupted, "{:?}", record.failure);
+        assert!(format!("{:?}", record.failure).contains("record of the conversation"));
+        turns += 2;
+        assert_eq!(told(&resume(&world, session).await), (Native::Rebuilt, turns, turns));
+        let turn = remembers(&world, session, &format!("damage {number}")).await;
+        turns += 1;
+        let sent = world.requests().last().unwrap().body["messages"].to_string();
+        for known in 1..=number {
+            assert!(sent.contains(&format!("Fact {known}.")), "{number}: {sent}");
+        }
+        assert!(sent.contains(&format!("> Lost {number}.")), "{sent} {}", turn.text());
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_second_program_on_the_same_conversation_takes_nothing_of_it_away() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    let nested = "cd /workspace; env -u CLAUDECODE timeout 40 \"$(readlink /proc/$PPID/exe)\" -p --resume \
+        $CLAUDE_CODE_SESSION_ID 'nested hello' < /dev/null";
+    let call =
+        serde_json::json!({ "command": nested, "timeout": 60_000, "description": "Ask another" });
+    let turn = world.say(session, &format!("Two.\n/tool Bash {call}\n/say the main answer")).await;
+    assert_eq!(turn.status, RunStatus::Completed, "{}", said(&turn));
+    let content = fs::read_to_string(transcript(&world, session)).unwrap();
+    assert!(content.contains("nested hello"), "it was there: {}", said(&turn));
+    world.say(session, "Three: it is plum.\n/say the third answer").await;
+    let [pid] = programs(&world, session)[..] else { panic!("one program") };
+    crate::world::kill(pid);
+    for context in ["killed", "stopped"] {
+        if context == "stopped" {
+            stop(&world, session).await;
+            resume(&world, session).await;
+        }
+        remembers(&world, session, context).await;
+        let sent = world.requests().last().unwrap().body["messages"].to_string();
+        for known in ["the main answer", "Three: it is plum.", "the third answer"] {
+            assert!(sent.contains(known), "{context}: {known}: {sent}");
+        }
+    }
     world.end().await;
 }

@@ -100,6 +100,47 @@ async fn the_program_can_be_killed_and_comes_back_with_the_next_message() {
 }
 
 #[tokio::test]
+async fn a_program_that_is_killed_while_it_asks_takes_its_question_with_it() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    let prompt = serde_json::json!({ "content": "Ask.\n/bash touch never; python3 -c pass", "permissionMode": "default" });
+    let run = world.prompt_json(session, Json::of(&prompt).unwrap()).await.run;
+    let is_asked =
+        |entry: &Entry| matches!(entry, Entry::PermissionRequest { run: of, .. } if *of == run);
+    until_logged(&world, session, is_asked).await;
+    let [pid] = programs(&world, session)[..] else { panic!("one program") };
+    kill(pid);
+    let record = world.ended(session, run).await;
+    assert_eq!(record.status, RunStatus::Failed);
+    assert!(format!("{:?}", record.failure).contains("signal 9"), "{:?}", record.failure);
+    assert!(world.engine.questions(&tenant(), session).await.unwrap().is_empty());
+    remembers(&world, session, "killed while it asked").await;
+    assert!(!world.host.workspace(session).join("never").exists(), "nobody has allowed it");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_message_that_never_reached_the_sandbox_is_quoted_to_the_agent() {
+    let Some(world) = start().await else { return };
+    // Before anything was said, and after.
+    for is_new in [true, false] {
+        let session = if is_new { world.session().await } else { planted(&world).await };
+        world.kill_bridge(session).await;
+        let cut = world.prompt(session, "The heron is blue.\n/say it is").await.run;
+        assert_eq!(ended(&world, session, cut).await, RunStatus::Interrupted);
+        let receipt = resume(&world, session).await;
+        let turns = if is_new { 1 } else { 2 };
+        assert_eq!(told(&receipt), (Native::Rebuilt, turns, turns));
+        let turn = world.say(session, "Go on.\n/say so").await;
+        assert_eq!(turn.status, RunStatus::Completed, "{}", said(&turn));
+        let sent = world.requests().last().unwrap().body["messages"].to_string();
+        assert!(sent.contains("> The heron is blue."), "{sent}");
+        assert_eq!(sent.contains("PLUM"), !is_new, "{sent}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_call_that_was_made_when_it_was_killed_is_told_to_the_agent() {
     let Some(world) = start().await else { return };
     let session = planted(&world).await;

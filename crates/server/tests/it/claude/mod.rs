@@ -1,9 +1,12 @@
 //! The real Claude Code in a real sandbox, against the scripted model: whatever is killed, frozen, damaged or moved, the
 //! agent knows what it was told in its first turn, and the model sees that it does.
 
+mod between;
 mod damage;
 mod kills;
+mod left;
 mod older;
+mod results;
 mod strange;
 mod turns;
 

@@ -8,7 +8,7 @@ use ash_core::failure::FailureCode;
 use super::*;
 
 /// A world whose Claude Code is a few lines of shell. Without sandboxes: they have only what was installed.
-async fn with_program(script: &str) -> (World, tempfile::TempDir) {
+pub(super) async fn with_program(script: &str) -> (World, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("claude");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();

@@ -14,11 +14,14 @@ pub(super) async fn a_place_is_noted_beside_the_other(store: &dyn Store) {
     let places = async || store.snapshot(session, id).await.unwrap().places;
     store.found_snapshot(session, id, Place::Cloud).await.unwrap();
     assert_eq!(places().await, Places { local: true, cloud: true });
-    store.place_snapshot(session, id, Places { local: false, cloud: true }).await.unwrap();
+    store.lost_snapshot(session, id, Place::Local).await.unwrap();
+    assert_eq!(places().await, Places { local: false, cloud: true });
     store.found_snapshot(session, id, Place::Cloud).await.unwrap();
     assert_eq!(places().await, Places { local: false, cloud: true });
     store.found_snapshot(session, id, Place::Local).await.unwrap();
     assert_eq!(places().await, Places { local: true, cloud: true });
+    store.lost_snapshot(session, id, Place::Cloud).await.unwrap();
+    assert_eq!(places().await, Places { local: true, cloud: false });
     let none = store.found_snapshot(session, snapshot(9, 1).captured.id, Place::Cloud).await;
     assert!(matches!(none, Err(StoreError::NotFound("snapshot"))), "{none:?}");
 }
@@ -103,14 +106,14 @@ pub(super) async fn in_another_cloud_there_is_nothing_yet(store: &dyn Store) {
     assert_eq!(places, Places { local: true, cloud: false });
     // What was in the other one alone is still said to be elsewhere: it is not taken for lost.
     let elsewhere = Places { local: false, cloud: true };
-    store.place_snapshot(session, first.captured.id, elsewhere).await.unwrap();
+    store.found_snapshot(session, first.captured.id, Place::Cloud).await.unwrap();
+    store.lost_snapshot(session, first.captured.id, Place::Local).await.unwrap();
     assert_eq!(used("three", "me").await, ("me".to_owned(), true));
     let places = store.snapshot(session, first.captured.id).await.unwrap().places;
     assert_eq!(places, elsewhere);
     // Nor is what was found damaged there, and is nowhere else.
     store.put_cloud_head(session, &head(1, 1)).await.unwrap();
-    let nowhere = Places { local: false, cloud: false };
-    store.place_snapshot(session, first.captured.id, nowhere).await.unwrap();
+    store.lost_snapshot(session, first.captured.id, Place::Cloud).await.unwrap();
     assert_eq!(used("four", "me").await, ("me".to_owned(), true));
     let places = store.snapshot(session, first.captured.id).await.unwrap().places;
     assert_eq!(places, elsewhere);

@@ -1,15 +1,15 @@
 //! Sessions that begin with a history: inherited from another one here, or brought from elsewhere.
 
 use ash_core::entry::Entry;
-use ash_core::id::SnapshotId;
+use ash_core::id::{AttachmentId, SnapshotId};
 use ash_core::number::{Fence, LogEpoch, Owner, Seq, Turn};
 use ash_core::policy::{Context, Policy};
 use ash_core::run::{RunStatus, Usage};
 use ash_core::session::{History, LogEntry, Origin, ReportBody, Session, Status};
 use ash_core::snapshot::{Captured, Snapshot};
 use ash_store::{
-    Commit, ImportedSession, Inherited, NewSession, OutboxTask, Places, SessionRecord, Store,
-    StoreError, StoredSnapshot, UsageFilter,
+    Attachment, Commit, ImportedSession, Inherited, NewSession, OutboxTask, Places, SessionRecord,
+    Store, StoreError, StoredSnapshot, UsageFilter,
 };
 
 use crate::support::{
@@ -34,7 +34,8 @@ pub(super) fn snapshot(number: u8, seq: Seq) -> StoredSnapshot {
     };
     let (turn, transcript) = (Turn::new(1), None);
     let (through, at, completed_runs) = (None, at(9), 1);
-    let snapshot = Snapshot { captured, seq, turn, through, at, transcript, completed_runs };
+    let lost = None;
+    let snapshot = Snapshot { captured, seq, turn, through, at, transcript, completed_runs, lost };
     StoredSnapshot { snapshot, places: Places { local: false, cloud: true } }
 }
 
@@ -60,6 +61,63 @@ async fn parent(store: &dyn Store) -> (Conversation, Seq) {
 
 async fn log_of(store: &dyn Store, number: i64) -> Vec<LogEntry> {
     store.events_after(session_id(number), Seq::ZERO, EVERYTHING).await.unwrap()
+}
+
+/// Something that is attached to a session.
+fn attached(number: i64) -> Attachment {
+    Attachment {
+        id: AttachmentId::from_parts(at(number), [3; 10]),
+        tenant: us(),
+        session: session_id(number),
+        message: Some("3".to_owned()),
+        filename: "a.txt".to_owned(),
+        media_type: "text/plain".to_owned(),
+        size: 5,
+        path: "attachments/a.txt".to_owned(),
+        placed: false,
+        created_at: at(number),
+    }
+}
+
+pub(super) async fn what_is_attached_comes_with_a_history_or_nothing_does(store: &dyn Store) {
+    let (_, cut) = parent(store).await;
+    let (mut fork, _) = draft(store, 20, cut).await;
+    fork.attachments = vec![attached(20)];
+    store.import_session(&fork).await.unwrap();
+    let there = store.attachments(&us(), session_id(20)).await.unwrap();
+    assert_eq!(there, [attached(20)]);
+    assert_eq!(store.sessions_with_unplaced().await.unwrap(), [session_id(20)]);
+    // The oldest is the first, whichever got its id first.
+    let (mut other, _) = draft(store, 23, cut).await;
+    let one = |id: i64, path: &str, created: i64| Attachment {
+        id: attached(id).id,
+        path: path.to_owned(),
+        created_at: at(created),
+        ..attached(23)
+    };
+    other.attachments = vec![one(24, "attachments/late", 9), one(25, "attachments/early", 8)];
+    store.import_session(&other).await.unwrap();
+    let paths = store.attachments(&us(), session_id(23)).await.unwrap();
+    assert_eq!(
+        paths.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(),
+        ["attachments/early", "attachments/late"]
+    );
+    let twice = |(mut draft, _): (ImportedSession, Vec<LogEntry>)| {
+        draft.attachments = vec![attached(21), Attachment { id: attached(22).id, ..attached(21) }];
+        draft
+    };
+    let same_id = |(mut draft, _): (ImportedSession, Vec<LogEntry>)| {
+        draft.attachments = vec![Attachment { id: attached(20).id, ..attached(21) }];
+        draft
+    };
+    for wrong in [twice(draft(store, 21, cut).await), same_id(draft(store, 21, cut).await)] {
+        let refused = store.import_session(&wrong).await;
+        assert!(matches!(refused, Err(StoreError::Exists("attachment"))), "{refused:?}");
+        assert!(store.session_record(session_id(21)).await.is_err(), "nothing is left of it");
+    }
+    let mut stray = draft(store, 21, cut).await.0;
+    stray.attachments = vec![attached(20)];
+    assert!(store.import_session(&stray).await.is_err());
 }
 
 /// A session that begins with the log of session 10 through `cut`, and what goes before its entries.
@@ -91,7 +149,8 @@ async fn draft(store: &dyn Store, number: i64, cut: Seq) -> (ImportedSession, Ve
     let inherited = Some(Inherited { session: session_id(10), through: cut });
     let runs = decision.runs;
     let outbox = vec![task(number, "after", 50)];
-    (ImportedSession { new, inherited, runs, snapshots: vec![kept], outbox }, log)
+    let (snapshots, attachments) = (vec![kept], Vec::new());
+    (ImportedSession { new, inherited, runs, snapshots, attachments, outbox }, log)
 }
 
 pub(super) async fn a_session_can_begin_with_the_history_of_another(store: &dyn Store) {

@@ -66,6 +66,7 @@ contract! {
         in_another_cloud_there_is_nothing_yet;
     histories:
         a_session_can_begin_with_the_history_of_another,
+        what_is_attached_comes_with_a_history_or_nothing_does,
         what_was_consumed_before_a_fork_is_counted_once,
         a_session_can_be_brought_from_elsewhere,
         a_refused_import_leaves_nothing,

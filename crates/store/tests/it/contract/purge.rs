@@ -3,7 +3,7 @@
 use ash_core::number::{Fence, Owner, Seq};
 use ash_core::session::{ReportBody, Request, Sandbox};
 use ash_store::{
-    NewAgentVersion, PURGED_AT_ONCE, PageRequest, Places, SessionFilter, Spend, Store, UsageFilter,
+    NewAgentVersion, PURGED_AT_ONCE, PageRequest, Place, SessionFilter, Spend, Store, UsageFilter,
 };
 
 use super::snapshots::{record, snapshot};
@@ -56,8 +56,7 @@ pub(super) async fn a_snapshot_is_needed_as_long_as_a_session_of_its_tenant_has_
     assert_eq!(store.unneeded_snapshots(&them(), &all).await.unwrap(), all);
     store.forget_snapshot(one.id(), id(1)).await.unwrap();
     assert_eq!(store.unneeded_snapshots(&us(), &all).await.unwrap(), [id(3)]);
-    let elsewhere = Places { local: false, cloud: true };
-    store.place_snapshot(one.id(), id(2), elsewhere).await.unwrap();
+    store.lost_snapshot(one.id(), id(2), Place::Local).await.unwrap();
     assert_eq!(store.unneeded_snapshots(&us(), &all).await.unwrap(), [id(3), id(2)]);
 }
 

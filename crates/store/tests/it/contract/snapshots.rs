@@ -2,10 +2,10 @@
 
 use ash_core::id::SnapshotId;
 use ash_core::number::{Seq, Turn};
-use ash_core::resume::Transcript;
+use ash_core::resume::{FilesLost, Transcript};
 use ash_core::session::Fact;
 use ash_core::snapshot::{Captured, Snapshot};
-use ash_store::{Commit, Places, Store, StoreError};
+use ash_store::{Commit, Place, Places, Store, StoreError};
 
 use crate::support::{Conversation, at, deploy, session_id};
 
@@ -27,6 +27,7 @@ pub(super) fn snapshot(number: u8, seq: u64) -> Snapshot {
         at: at(123),
         transcript: Some(Transcript { bytes: 5, blake3: "ab".repeat(32), turns: 2 }),
         completed_runs: 2,
+        lost: Some(FilesLost::Outdated),
     }
 }
 
@@ -75,12 +76,14 @@ pub(super) async fn where_a_snapshot_lies_is_noted_until_it_is_forgotten(store: 
     let first = snapshot(1, 1);
     record(store, &mut live, vec![first.clone()]).await.unwrap();
     let (id, places) = (first.captured.id, Places { local: false, cloud: true });
-    store.place_snapshot(live.id(), id, places).await.unwrap();
+    store.found_snapshot(live.id(), id, Place::Cloud).await.unwrap();
+    store.lost_snapshot(live.id(), id, Place::Local).await.unwrap();
     assert_eq!(store.snapshot(live.id(), id).await.unwrap().places, places);
     store.forget_snapshot(live.id(), id).await.unwrap();
     for gone in [
         store.snapshot(live.id(), id).await.map(drop),
-        store.place_snapshot(live.id(), id, places).await,
+        store.lost_snapshot(live.id(), id, Place::Local).await,
+        store.found_snapshot(live.id(), id, Place::Cloud).await,
         store.forget_snapshot(live.id(), id).await,
     ] {
         assert!(matches!(gone, Err(StoreError::NotFound("snapshot"))), "{gone:?}");

@@ -1,5 +1,6 @@
 //! What a sandbox can reach of the world, what it costs, and who knows about it.
 
+mod mcp;
 mod outside;
 mod reach;
 mod search;

@@ -47,7 +47,8 @@ async function run(connection, query) {
       num_turns: 1,
       result: text,
       usage: { input_tokens: 10, output_tokens: 5 },
-      total_cost_usd: 0.25 * remembered.length,
+      // Each query is a program of its own, and tells its own cost.
+      total_cost_usd: 0.25,
       ...more,
     });
   const done = () => send({ ev: 'done', sessionId: session_id });
@@ -138,6 +139,13 @@ async function run(connection, query) {
       send({ ev: 'log', level: 'info', text: 'a line of a log', ts: 'now' });
       say('after the garbage');
       result('after the garbage');
+      return done();
+    case '/print':
+      process.stdout.write('on its output\n\n');
+      process.stderr.write('on its error\r\nand without an end');
+      send({ ev: 'log', level: 'stderr', text: 'in its log', ts: 'now' });
+      say('printed');
+      result('printed');
       return done();
     case '/die':
       say('my last words');

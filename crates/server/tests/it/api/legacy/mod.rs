@@ -135,7 +135,7 @@ async fn the_stream_is_what_existing_clients_know() {
     assert_eq!(done["usage"]["inputTokens"], 10, "{done}");
     assert_eq!(done["usage"]["costUsd"], 0.25, "{done}");
 
-    // The same program hears the second message, and what it tells as a sum is counted once.
+    // The same program hears the second message, whose cost is its own.
     let told = say(client, &session, "/memory").await;
     assert_eq!(answer(&told), "Hello | /memory");
     assert_eq!(told.last().unwrap().data["usage"]["costUsd"], 0.25);

@@ -1,6 +1,7 @@
 //! Programs that are not what they should be, and settings that lead nowhere.
 
 use super::*;
+use crate::api::cloud::until as until_async;
 
 #[tokio::test]
 async fn whatever_the_program_says_the_session_goes_on() {
@@ -102,5 +103,37 @@ async fn a_program_that_does_not_get_ready_fails_the_run() {
     // Put right, it is taken with the next message.
     std::fs::write(program.entry(), include_bytes!("bridge.mjs")).unwrap();
     assert!(answer(&say(client, &session, "/options").await).contains("query"));
+    served.end().await;
+}
+
+#[tokio::test]
+async fn what_the_program_prints_is_in_the_logs() {
+    let Some(program) = Program::new() else { return };
+    let served = program.served().await;
+    let client = &served.client;
+    let session = served.session().await;
+    let path = format!("/api/sessions/{session}/logs");
+    let lines = async || {
+        let logs = client.get(&path).await.ok();
+        let lines = logs["logs"].as_array().unwrap().iter();
+        let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
+        lines.map(|line| (text(line, "level"), text(line, "text"))).collect::<Vec<_>>()
+    };
+    assert_eq!(answer(&say(client, &session, "/print").await), "printed");
+    let has = async |level: &str, text: &str| {
+        lines().await.contains(&(level.to_owned(), text.to_owned()))
+    };
+    until_async("what was printed is there", async || {
+        has("stdout", "on its output").await && has("stderr", "on its error").await
+    })
+    .await;
+    assert!(has("stderr", "in its log").await, "{:?}", lines().await);
+    // What has no end yet has one when the program has.
+    assert!(!has("stderr", "and without an end").await);
+    client.post(&format!("/api/sessions/{session}/stop"), &json!({})).await.ok();
+    client.post(&format!("/api/sessions/{session}/resume"), &json!({})).await.ok();
+    let told = lines().await;
+    let place = |text: &str| told.iter().position(|(_, line)| line.starts_with(text));
+    assert!(place("on its error").unwrap() < place("Session resumed").unwrap(), "{told:?}");
     served.end().await;
 }
