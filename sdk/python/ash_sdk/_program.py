@@ -243,25 +243,40 @@ class Following:
     def _closed(self) -> Program[bool]:
         """The server closed the stream in good order."""
         if self.message is None:
-            return self.until_idle
+            return self.until_idle and (yield from self._is_told())
         if self.run_id is None:
             return False
-        # The end of the run may have been in a gap, and will not come.
+        # The end of the run may have been in a gap, and will not come. Or it came while nobody listened.
         run: Mapping[str, Any] | None = yield from self._run()
-        if run is None or run.get("endedAt") is None:
+        if run is None or run.get("endedAt") is None or not (yield from self._is_told()):
             return False
         usage, stop = run.get("usage"), run.get("stopReason")
         data = {"sessionId": self.session, "runId": self.run_id, "status": run.get("status")}
         yield Tell(made("done", {**data, "stopReason": stop, "usage": usage}, None))
         return True
 
+    def _is_told(self) -> Program[bool]:
+        """Whether everything that the log has was seen."""
+        try:
+            session = yield from self._get("session", at("sessions", self.session))
+        except AshApiError as error:
+            # Its agent was deleted, and the session with it.
+            if error.status_code == 404:
+                return True
+            raise
+        last = session.get("lastSeq") if session is not None else None
+        return not isinstance(last, int) or int((self.last_event_id or "0").rpartition("-")[2]) >= last
+
     def _run(self) -> Program[Mapping[str, Any] | None]:
-        request = Request("GET", at("sessions", self.session, "runs", self.run_id))
+        return (yield from self._get("run", at("sessions", self.session, "runs", self.run_id)))
+
+    def _get(self, name: str, path: str) -> Program[Mapping[str, Any] | None]:
+        request = Request("GET", path)
         answer: Answer = yield Fetch(request)
         if answer.status != 200:
             raise refusal(answer.status, answer.headers, answer.body, str(request))
-        run = answer.json().get("run")
-        return run if isinstance(run, dict) else None
+        found = answer.json().get(name)
+        return found if isinstance(found, dict) else None
 
     def interrupted(self, seconds: float) -> Program[None]:
         """Ends the run on the server, if it is this one that goes on. Nobody is told if that fails."""

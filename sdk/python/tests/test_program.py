@@ -36,6 +36,13 @@ from ash_sdk._program import (
 from ash_sdk._wire import Answer, Call, Repeat, Request, at, call, file_at, nothing, one
 
 RETRY = Retry(attempts=3, reconnects=3)
+
+
+def told(last_seq: int) -> Answer:
+    """The session, whose log has so much."""
+    return Answer(200, {}, json.dumps({"session": {"lastSeq": last_seq}}).encode())
+
+
 OPENED = Answer(200, {"content-type": "text/event-stream"}, b"")
 
 
@@ -138,7 +145,7 @@ def test_a_proxy_that_answers_for_a_server_that_starts_again_is_asked_again() ->
     assert Played(carried_out(asked("GET"), RETRY), page, Answer(200, {}, b"{}")).over
     with pytest.raises(ServerError):
         Played(carried_out(asked("POST"), RETRY), page)
-    assert Played(Following("s", RETRY, until_idle=True).events(), page, page, OPENED, b"").over
+    assert Played(Following("s", RETRY, until_idle=True).events(), page, page, OPENED, b"", told(0)).over
 
 
 def test_pauses_grow_to_a_bound_and_are_random() -> None:
@@ -218,10 +225,11 @@ def test_a_gap_is_told_and_what_comes_after_it_is_new() -> None:
         CUT,
         OPENED,
         b"",
+        told(4),
     )
     assert played.over
     assert played.names == ["gap", "text_delta"]
-    assert [request.headers["Last-Event-ID"] for request in played.requests] == ["1-90", "2-4"]
+    assert [request.headers.get("Last-Event-ID") for request in played.requests] == ["1-90", "2-4", None]
 
 
 def test_the_end_of_a_run_that_was_in_a_gap_is_asked_for() -> None:
@@ -235,9 +243,42 @@ def test_the_end_of_a_run_that_was_in_a_gap_is_asked_for() -> None:
         gap("1-4", "2-9"),
         b"",
         Answer(200, {}, json.dumps({"run": run}).encode()),
+        told(9),
     )
     assert played.over
     assert played.names == ["session_start", "run_started", "gap", "done"]
+
+
+def test_what_a_run_said_while_its_stream_was_closed_is_told_before_its_end() -> None:
+    run = {"id": "r", "status": "completed", "stopReason": "end_turn", "endedAt": "2026-01-01T00:00:00Z"}
+    played = Played(
+        message().events(),
+        OPENED,
+        START + frame("run_started", 4, runId="r", turn=1),
+        b"",
+        Answer(200, {}, json.dumps({"run": run}).encode()),
+        told(6),
+        OPENED,
+        frame("text_delta", 5, runId="r", delta="a") + frame("done", 6, runId="r", sessionId="s"),
+    )
+    assert played.over
+    assert played.names == ["session_start", "run_started", "text_delta", "done"]
+
+
+def test_a_log_that_was_closed_before_its_end_is_followed_on() -> None:
+    played = Played(
+        Following("s", RETRY, until_idle=True).events(),
+        OPENED,
+        frame("text_delta", 1, delta="a"),
+        b"",
+        told(2),
+        OPENED,
+        frame("text_delta", 2, delta="b"),
+        b"",
+        told(2),
+    )
+    assert played.over
+    assert [event.event_id for event in played.events] == ["1-1", "1-2"]
 
 
 def test_a_server_that_was_never_there_is_not_waited_for_as_one_that_comes_back() -> None:
@@ -302,6 +343,6 @@ def test_parts_of_paths_stay_parts() -> None:
 
 
 def test_reading_goes_on_after_what_is_no_event() -> None:
-    played = Played(Following("s", RETRY, until_idle=True).events(), OPENED, b"data: nonsense\n\n", b"")
+    played = Played(Following("s", RETRY, until_idle=True).events(), OPENED, b"data: nonsense\n\n", b"", told(0))
     assert [event.data for event in played.events] == [{"value": "nonsense"}]
     assert Read() == Read()

@@ -246,26 +246,34 @@ export class Follower {
   /** What it means that the server closed the stream in good order. */
   async #end(): Promise<"over" | "broken" | AshDoneEvent> {
     const { session } = this.#source;
-    const signal = this.#connection.signal;
     if (this.#source.kind === "message") {
       if (this.runId === undefined) return "broken";
-      // Its end may have been in a gap, and will not come.
+      // Its end may have been in a gap, and will not come. Or it came while nobody listened, and is in the log.
       const path = `/api/sessions/${part(session)}/runs/${part(this.runId)}`;
-      const { run } = await this.#transport.json<Answer<"getRun">>({ method: "GET", path, signal });
-      if (run.endedAt === null) return "broken";
+      const { run } = await this.#transport.json<Answer<"getRun">>({ method: "GET", path, signal: this.#connection.signal });
+      if (run.endedAt === null || !this.#isTold(await this.#session())) return "broken";
       const { id: runId, sessionId, status, stopReason, usage } = run;
       return { type: "done", data: { sessionId, runId, status, usage, ...(stopReason === null ? {} : { stopReason }) } };
     }
     try {
-      const path = `/api/sessions/${part(session)}`;
-      const { session: now } = await this.#transport.json<Answer<"getSession">>({ method: "GET", path, signal });
-      const told = (this.#place?.seq ?? 0) >= now.lastSeq;
-      return told && (now.status === "ended" || this.#source.until === "idle") ? "over" : "broken";
+      const now = await this.#session();
+      return this.#isTold(now) && (now.status === "ended" || this.#source.until === "idle") ? "over" : "broken";
     } catch (error) {
       // Its agent was deleted, and the session with it.
       if (error instanceof AshApiError && error.statusCode === 404) return "over";
       throw error;
     }
+  }
+
+  async #session(): Promise<Answer<"getSession">["session"]> {
+    const path = `/api/sessions/${part(this.#source.session)}`;
+    const { session } = await this.#transport.json<Answer<"getSession">>({ method: "GET", path, signal: this.#connection.signal });
+    return session;
+  }
+
+  /** Whether everything that the log has was seen. */
+  #isTold(now: Answer<"getSession">["session"]): boolean {
+    return (this.#place?.seq ?? 0) >= now.lastSeq;
   }
 
   /** Whether the next attempt may go better. */

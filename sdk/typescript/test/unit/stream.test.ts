@@ -6,6 +6,7 @@ import { collect } from "../harness/events.js";
 import { answer, problem, saying } from "../harness/fake.js";
 
 const RUN = { id: "r", sessionId: "s", status: "running", stopReason: null, endedAt: null, usage: { outputTokens: 1 } };
+const ENDED = { ...RUN, status: "completed", stopReason: "end_turn", endedAt: "now" };
 const frame = (type: string, data: unknown, id?: string): string => `${id === undefined ? "" : `id: ${id}\n`}event: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
 const start = (response: ServerResponse): ServerResponse => response.writeHead(200, { "content-type": "text/event-stream" });
 const START = frame("session_start", { sessionId: "s", runId: "r" });
@@ -55,7 +56,8 @@ test("the end of a run that was in a gap is made up from the run", async () => {
     ({ url }, response, count) => {
       if (count === 1) start(response).end(START + frame("text_delta", { delta: "a", runId: "r" }, "1-5") + frame("reconnect", { reason: "draining" }));
       else if (url.includes("/stream")) start(response).end(frame("gap", { from: "1-5", to: "2-9", reason: "other_epoch" }));
-      else answer(response, 200, { run: count === 2 ? RUN : { ...RUN, status: "completed", stopReason: "end_turn", endedAt: "now" } });
+      else if (url.endsWith("/runs/r")) answer(response, 200, { run: count === 2 ? RUN : ENDED });
+      else answer(response, 200, { session: { lastSeq: 9 } });
     },
     async (client, asked) => {
       const events = await collect(client.sendMessageStream("s", "hi"));
@@ -64,6 +66,23 @@ test("the end of a run that was in a gap is made up from the run", async () => {
       assert.ok(last?.type === "done" && last.data.stopReason === "end_turn" && last.data.usage?.outputTokens === 1 && last.id === undefined);
       const followed = asked.filter(({ url }) => url.includes("/stream"));
       assert.deepEqual(followed.map(({ url, headers }) => [url, headers["last-event-id"]])[0], ["/api/sessions/s/stream?after=1-5&until=idle", "1-5"]);
+    },
+  );
+});
+
+test("what a run said while its stream was closed is told before its end", async () => {
+  const done = frame("done", { sessionId: "s", runId: "r", stopReason: "end_turn" }, "1-7");
+  const said = (seq: number): string => frame("text_delta", { delta: String(seq), runId: "r" }, `1-${seq}`);
+  await saying(
+    ({ url }, response, count) => {
+      if (count === 1) start(response).end(START + said(5) + frame("reconnect", { reason: "draining" }));
+      else if (url.includes("/stream")) start(response).end(said(6) + done);
+      else if (url.endsWith("/runs/r")) answer(response, 200, { run: ENDED });
+      else answer(response, 200, { session: { lastSeq: 7 } });
+    },
+    async (client) => {
+      const events = await collect(client.sendMessageStream("s", "hi"));
+      assert.deepEqual(events.map(({ type, id }) => [type, id]), [["session_start", undefined], ["text_delta", "1-5"], ["text_delta", "1-6"], ["done", "1-7"]]);
     },
   );
 });
