@@ -355,10 +355,14 @@ impl crate::archive::Archive {
             // One that is there alone is there; otherwise what is wrong here is no fault of the cloud.
             let is_lost =
                 matches!(error, SnapshotError::Missing(_) | SnapshotError::Damaged { .. });
-            return match shelf.repository.snapshot(theirs(id)) {
-                _ if !is_lost => Err(CloudError::here(error)),
-                Ok(_) => Ok(Brought::IsThereAlone),
-                Err(_) => Err(CloudError::lost(id, &error)),
+            if !is_lost {
+                return Err(CloudError::here(error));
+            }
+            // A record alone is not enough: what it needs may be lost there, or was found damaged by who came for it.
+            let lacking = shelf.repository.lacking(&mut [theirs(id)].into_iter())?;
+            return match lacking.is_empty() {
+                true => Ok(Brought::IsThereAlone),
+                false => Err(CloudError::lost(id, &error)),
             };
         }
         let copied = match shelf.repository.replicate(&super::copy_of(&here, id)) {
