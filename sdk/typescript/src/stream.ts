@@ -245,19 +245,18 @@ export class Follower {
 
   /** What it means that the server closed the stream in good order. */
   async #end(): Promise<"over" | "broken" | AshDoneEvent> {
-    const { session } = this.#source;
     if (this.#source.kind === "message") {
       if (this.runId === undefined) return "broken";
       // Its end may have been in a gap, and will not come. Or it came while nobody listened, and is in the log.
-      const path = `/api/sessions/${part(session)}/runs/${part(this.runId)}`;
+      const path = `/api/sessions/${part(this.#source.session)}/runs/${part(this.runId)}`;
       const { run } = await this.#transport.json<Answer<"getRun">>({ method: "GET", path, signal: this.#connection.signal });
-      if (run.endedAt === null || !this.#isTold(await this.#session())) return "broken";
+      if (run.endedAt === null || !(await this.#standing()).isTold) return "broken";
       const { id: runId, sessionId, status, stopReason, usage } = run;
       return { type: "done", data: { sessionId, runId, status, usage, ...(stopReason === null ? {} : { stopReason }) } };
     }
     try {
-      const now = await this.#session();
-      return this.#isTold(now) && (now.status === "ended" || this.#source.until === "idle") ? "over" : "broken";
+      const { status, isTold } = await this.#standing();
+      return isTold && (status === "ended" || this.#source.until === "idle") ? "over" : "broken";
     } catch (error) {
       // Its agent was deleted, and the session with it.
       if (error instanceof AshApiError && error.statusCode === 404) return "over";
@@ -265,15 +264,11 @@ export class Follower {
     }
   }
 
-  async #session(): Promise<Answer<"getSession">["session"]> {
+  /** The session as it is now, and whether everything that its log has was seen. */
+  async #standing(): Promise<{ status: string; isTold: boolean }> {
     const path = `/api/sessions/${part(this.#source.session)}`;
     const { session } = await this.#transport.json<Answer<"getSession">>({ method: "GET", path, signal: this.#connection.signal });
-    return session;
-  }
-
-  /** Whether everything that the log has was seen. */
-  #isTold(now: Answer<"getSession">["session"]): boolean {
-    return (this.#place?.seq ?? 0) >= now.lastSeq;
+    return { status: session.status, isTold: (this.#place?.seq ?? 0) >= session.lastSeq };
   }
 
   /** Whether the next attempt may go better. */
