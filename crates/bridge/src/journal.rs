@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::place;
+
 /// The longest line that is read back. A prompt is a frame, and the frame's bound is lower.
 const MAX_LINE_BYTES: u64 = 48 * 1024 * 1024;
 
@@ -42,8 +44,12 @@ impl Journal {
         mut take: impl FnMut(T),
     ) -> io::Result<(Self, Repair)> {
         if let Some(directory) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            if let Some(above) = directory.parent() {
+                DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+            }
+            place::directory(directory)?;
         }
+        place::file(path)?;
         let mut file =
             OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
         let found = scan(&file, &mut take)?;

@@ -13,6 +13,7 @@ pub mod exec;
 mod hooks;
 mod journal;
 pub mod legacy;
+mod place;
 pub mod process;
 pub mod questions;
 pub mod reports;

@@ -95,36 +95,37 @@ impl Claude {
         };
         asking.end().await;
         if ended.is_ok() {
-            self.settle(turn, run, reports, interrupt).await;
+            turn.is_unwritten = !self.settle(turn, run, reports, interrupt).await;
         }
         ended
     }
 
-    /// Waits until what was said last is mirrored, and in the program's own file.
+    /// Waits until what was said last is mirrored, and in the program's own file. Says whether it is in one of them.
     async fn settle(
         &mut self,
         turn: &mut Turn,
         run: &str,
         reports: &Reports,
         interrupt: &CancellationToken,
-    ) {
+    ) -> bool {
         let mut asking = Asking::default();
         let mut patience = Box::pin(pass(MIRROR_PATIENCE));
         while !turn.is_mirrored() {
-            let Some((program, _)) = &mut self.program else { return };
+            let Some((program, _)) = &mut self.program else { return true };
             let heard = tokio::select! {
                 heard = program.next() => heard,
                 () = &mut patience => None,
             };
             let Some(heard) = heard else {
                 self.notices.push("what was said last is not in the transcript yet".to_owned());
-                return;
+                let transcript = self.transcript();
+                return turn.last_said().is_none_or(|last| transcript.holds(last));
             };
             for wish in turn.take(heard) {
                 self.grant(wish, run, reports, interrupt, &mut asking).await;
             }
         }
-        let (Some(last), true) = (turn.last_said(), self.program.is_some()) else { return };
+        let (Some(last), true) = (turn.last_said(), self.program.is_some()) else { return true };
         let transcript = self.transcript();
         let arrived = async {
             // What cannot be read now is made anew when it is needed.
@@ -133,6 +134,7 @@ impl Claude {
             }
         };
         let _late = tokio::time::timeout(FILE_PATIENCE, arrived).await;
+        true
     }
 
     async fn grant(

@@ -28,9 +28,7 @@ mod start;
 mod transcript;
 mod turn;
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 
 use ash_protocol::{Ending, Event, NO_RUN, Program as Executable, Usage};
 use serde_json::value::{RawValue, to_raw_value};
@@ -45,6 +43,7 @@ use self::setup::{Setup, Which, config_directory};
 use self::transcript::Transcript;
 use self::turn::{Turn, Wish};
 use crate::note;
+use crate::place;
 use crate::process::Processes;
 use crate::questions::new_id;
 use crate::reports::Reports;
@@ -108,7 +107,7 @@ impl Claude {
         settings: Settings,
         processes: Processes,
     ) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(config_directory(&settings.home))?;
+        place::directory(&settings.home)?;
         let record = Record::open(&settings.home)?;
         let mut notices = Vec::new();
         if !settings.refused_variables.is_empty() {
@@ -356,6 +355,13 @@ impl Claude {
                     Ok(()) => self.finish_unseen(&run, ending, usage),
                     Err(error) => (not_written(&error), usage),
                 };
+            }
+            if turn.is_unwritten {
+                // Nothing of it will be remembered. Not written down as ended: the next one is told what was asked.
+                let message = "this turn is not in the transcript, and the agent does not know it any more: it is told so";
+                self.notices.push(message.to_owned());
+                self.stop().await;
+                return (ending, usage);
             }
             if setup.is_for_one_run {
                 self.stop().await;

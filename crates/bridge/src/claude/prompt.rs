@@ -30,6 +30,15 @@ pub(super) struct Options {
     pub(super) subagents: Option<serde_json::Map<String, serde_json::Value>>,
     /// The one of them that it begins as.
     pub(super) initial_agent: Option<String>,
+    /// The shape of the answer.
+    pub(super) output_format: Option<OutputFormat>,
+}
+
+/// The shape of an answer.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct OutputFormat {
+    /// As a JSON Schema.
+    pub(super) schema: serde_json::Map<String, serde_json::Value>,
 }
 
 /// How much a model may think before it answers.
@@ -115,11 +124,13 @@ mod test {
         assert_eq!(read(r#""hi""#).unwrap().content.get(), r#""hi""#);
         let prompt = read(
             r#"{"content":[{"type":"image"}],"model":"m","maxTurns":3,"maxBudgetUsd":0.5,"other":1,
-                "thinking":{"type":"enabled","budget_tokens":2000},"permissionMode":"plan"}"#,
+                "thinking":{"type":"enabled","budget_tokens":2000},"permissionMode":"plan",
+                "outputFormat":{"type":"json_schema","schema":{"type":"object"}}}"#,
         )
         .unwrap();
         assert_eq!(prompt.content.get(), r#"[{"type":"image"}]"#);
         assert_eq!(prompt.options.max_turns, Some(3));
+        assert_eq!(prompt.options.output_format.unwrap().schema["type"], "object");
         assert_eq!(prompt.options.thinking.unwrap().budget_tokens, Some(2000));
         assert_eq!(prompt.options.permission_mode.as_deref(), Some("plan"));
         let prompt = read(

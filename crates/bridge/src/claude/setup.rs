@@ -62,6 +62,8 @@ impl Setup {
         let budget = options.max_budget_usd.or(settings.limits.budget_micro_usd.map(usd));
         flag("max-budget-usd", budget.map(|budget| budget.to_string()));
         flag("effort", options.effort.clone());
+        let shape = options.output_format.as_ref();
+        flag("json-schema", shape.and_then(|shape| serde_json::to_string(&shape.schema).ok()));
         let tokens = options.max_thinking_tokens.or(settings.limits.thinking_tokens);
         match &options.thinking {
             Some(thinking) => match (thinking.r#type.as_str(), thinking.budget_tokens.or(tokens)) {
@@ -183,6 +185,8 @@ fn environment(settings: &Settings) -> BTreeMap<String, String> {
     for (name, value) in ours {
         env.insert(name.to_owned(), value);
     }
+    // It would keep no transcript, and forget the conversation whenever it is started.
+    env.remove("CLAUDE_CODE_SKIP_PROMPT_HISTORY");
     // The model is asked through the door that is there, not through a proxy to elsewhere.
     env.entry("NO_PROXY".to_owned()).or_insert_with(|| "127.0.0.1,localhost".to_owned());
     env

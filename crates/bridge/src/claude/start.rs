@@ -21,6 +21,7 @@ impl Claude {
     /// Sees to it that the program finds the conversation that the record tells of.
     pub(super) fn prove(&mut self) -> io::Result<()> {
         let (transcript, name) = (self.transcript(), self.which.name().to_owned());
+        transcript.make_room()?;
         let is_blank = self.record.conversation().is_some()
             && !self.record.has_messages()?
             && !transcript.has_messages();
@@ -65,6 +66,11 @@ impl Claude {
             .program
             .as_ref()
             .is_some_and(|(program, running)| running.is_like(setup) && !program.has_ended());
+        // The agent may have taken its rights away since: nothing of this turn would be written down.
+        let has_room = self.transcript().make_room();
+        if let Err(error) = has_room {
+            self.notices.push(format!("the transcript may not be written: {error}"));
+        }
         if is_there && self.tell(setup).await {
             return Ok(());
         }

@@ -7,6 +7,7 @@
 //! anew from the record; what it has beyond that and makes sense is kept.
 
 mod hold;
+mod room;
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};

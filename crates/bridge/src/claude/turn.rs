@@ -70,6 +70,8 @@ pub(super) struct Turn {
     /// The last message that has to be among the mirrored lines.
     last_said: Option<String>,
     mirrored: VecDeque<String>,
+    /// Whether what was said last is written down nowhere.
+    pub(super) is_unwritten: bool,
     /// What the program says that everything has cost so far, if it has said so.
     total_usd: Option<f64>,
 }
@@ -428,10 +430,8 @@ fn user(raw: Box<RawValue>, is_main: bool) -> Vec<Wish> {
         .map(|block| {
             let is_error = block["is_error"].as_bool().unwrap_or_default();
             let (id, content) = (&block["tool_use_id"], &block["content"]);
-            output(
-                TOOL_RESULT,
-                &json!({ "tool_use_id": id, "content": content, "is_error": is_error }),
-            )
+            let body = json!({ "tool_use_id": id, "content": content, "is_error": is_error });
+            output(TOOL_RESULT, &body)
         })
         .collect();
     match results.is_empty() {

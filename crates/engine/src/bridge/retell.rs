@@ -7,6 +7,8 @@
 //! Of Claude Code the log holds what it mirrored of its own transcript: that is told, word for word, and nothing else
 //! (`docs/claude-code.md`).
 
+mod claude;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -21,7 +23,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// What the agent's loop calls the results of tools, and what it keeps in mind.
+/// What agents call tools that are called, and their results, and what the loop keeps in mind.
+const TOOL_USE: &str = "tool_use";
 const TOOL_RESULT: &str = "tool_result";
 const WORKING_MEMORY: &str = "working_memory";
 
@@ -84,6 +87,17 @@ struct Telling {
     /// Calls of the last message that have no result yet, in order.
     calls: Vec<String>,
     results: BTreeMap<String, Value>,
+    /// Whether the program has written the prompt down.
+    is_seen: bool,
+    /// Whether it was forgotten again, because the model's provider refused it.
+    is_refused: bool,
+}
+
+impl Telling {
+    fn of(run: RunId, through: Option<Seq>) -> Self {
+        let (calls, results) = (Vec::new(), BTreeMap::new());
+        Self { run, through, calls, results, is_seen: false, is_refused: false }
+    }
 }
 
 /// A message as it is in the log.
@@ -165,6 +179,8 @@ impl Retelling {
             Entry::Output { run, name, body } if self.tells(run, seq) => match name.as_str() {
                 MIRROR if self.style == Lines::Claude => self.mirror(&run, body.get()),
                 CUT if self.style == Lines::Claude => self.cut(&run, body.get()),
+                TOOL_USE if self.style == Lines::Claude => self.call(&run, body.get()),
+                TOOL_RESULT if self.style == Lines::Claude => self.answered(&run, body.get()),
                 TOOL_RESULT => self.result(body.get()),
                 WORKING_MEMORY if self.style == Lines::Builtin => {
                     let memory = one_line(body.get());
@@ -232,8 +248,7 @@ impl Retelling {
     fn begin(&mut self, run: RunId, through: Option<Seq>, prompt: &str) {
         if self.style == Lines::Claude {
             self.turn += 1;
-            let telling = Telling { run, through, calls: Vec::new(), results: BTreeMap::new() };
-            self.telling = Some(telling);
+            self.telling = Some(Telling::of(run, through));
             let prompt = content_of(prompt).map_or_else(|| text(UNREADABLE), one_line);
             return self.line(&run, &format!(r#""turn":{},"prompt":{prompt}"#, self.turn));
         }
@@ -248,37 +263,9 @@ impl Retelling {
             None => {}
         }
         self.turn += 1;
-        self.telling = Some(Telling { run, through, calls: Vec::new(), results: BTreeMap::new() });
+        self.telling = Some(Telling::of(run, through));
         self.say(run, "user", &blocks);
         self.previous = Some("[The previous turn was cut off before it finished.]");
-    }
-
-    /// What Claude Code has written down itself.
-    fn mirror(&mut self, run: &dyn Display, body: &str) {
-        #[derive(Deserialize)]
-        struct Mirror<'a> {
-            claude: String,
-            #[serde(borrow)]
-            entries: Vec<&'a RawValue>,
-        }
-        let Ok(Mirror { claude, entries }) = serde_json::from_str(body) else { return };
-        let name = json!(claude);
-        for entry in entries {
-            let entry = one_line(entry.get());
-            let what = format!(r#""turn":{},"claude":{name},"mirror":{entry}"#, self.turn);
-            self.line(run, &what);
-            self.has_told = true;
-        }
-    }
-
-    fn cut(&mut self, run: &dyn Display, body: &str) {
-        #[derive(Deserialize)]
-        struct Cut {
-            uuid: String,
-        }
-        if let Ok(Cut { uuid }) = serde_json::from_str(body) {
-            self.line(run, &format!(r#""cut":{}"#, json!(uuid)));
-        }
     }
 
     fn message(&mut self, body: &str) {
@@ -335,8 +322,11 @@ impl Retelling {
 
     fn finish(&mut self, run: RunId, outcome: &Outcome) {
         self.answer();
-        self.telling = None;
+        let telling = self.telling.take();
         self.has_answered |= matches!(outcome, Outcome::Completed(_));
+        if let (Some(telling), Lines::Claude) = (telling, self.style) {
+            return self.finish_of_claude(&telling, outcome);
+        }
         let interrupted = "[The user interrupted the previous turn.]";
         let (how, previous) = match outcome {
             Outcome::Completed(Completion::EndTurn) => ("end_turn", None),

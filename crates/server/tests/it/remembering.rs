@@ -152,10 +152,10 @@ async fn what_cannot_be_made_anew_is_lost_and_everybody_is_told() {
     world.say(session, PLANT).await;
     world.engine.stop(&tenant(), session).await.unwrap();
     world.captured(session).await;
-    // The agent has made a link of the place for it, which nobody follows.
-    let home = world.host.home(session);
-    fs::rename(home.join(".ash"), home.join("elsewhere")).unwrap();
-    std::os::unix::fs::symlink("elsewhere", home.join(".ash")).unwrap();
+    // The agent has put something where another one would be made.
+    let whole = record(&world, session);
+    fs::remove_file(&whole).unwrap();
+    fs::create_dir(whole.with_file_name("conversation.new")).unwrap();
     let receipt = resume(&world, session).await;
     assert_eq!((receipt.conversation.native, receipt.conversation.turns), (Native::Lost, 0));
     world.log_until(session, |entry| matches!(entry, Entry::ContextLost { .. })).await;

@@ -225,3 +225,46 @@ fn of_claude_code_what_it_wrote_down_is_told_and_nothing_else() {
         assert_eq!(turns, known);
     }
 }
+
+#[test]
+fn of_claude_code_a_turn_without_an_end_is_told_as_one() {
+    let mirror = |uuid: &str| format!(r#"{{"claude":"c","entries":[{{"uuid":"{uuid}"}}]}}"#);
+    let call = r#"{"id":"t1","name":"Bash","input":{"command":"pay"}}"#;
+    let result = r#"{"tool_use_id":"t1","is_error":false,"content":[]}"#;
+    let said = [("tool_use", call), ("transcript_mirror", "{}")];
+    let told = |said: &[(&str, &str)], outcome: Option<Outcome>| {
+        told_as(Lines::Claude, lineage(1), turn(1, r#""x""#, said, outcome)).0
+    };
+    let failed = || Outcome::Failed(Failure::new(FailureCode::AgentFailed, "it died"));
+    let ends = |lines: &[Value]| -> Vec<Value> {
+        lines.iter().filter(|line| !line["turn_end"].is_null()).cloned().collect()
+    };
+    // The program died in a call.
+    for outcome in [
+        Some(failed()),
+        Some(Outcome::Interrupted(Failure::new(FailureCode::SandboxDied, "killed"))),
+        None,
+    ] {
+        let lines = told(&said, outcome);
+        assert_eq!(ends(&lines), [json!(null); 0]);
+        let calls: Vec<_> = lines.iter().filter(|line| !line["call"].is_null()).collect();
+        assert_eq!(calls.len(), 1);
+        assert_eq!(calls[0]["call"], json!({ "id": "t1", "what": r#"Bash {"command":"pay"}"# }));
+    }
+    let lines = told(&[("tool_use", call), ("tool_result", result)], Some(failed()));
+    assert_eq!(lines.last().unwrap()["answered"], "t1");
+    // A person ended it, before the program had seen it and after.
+    let seen = mirror(&run(1).to_string());
+    for (said, is_unseen) in [(&[][..], true), (&[("transcript_mirror", &*seen)], false)] {
+        let ends = ends(&told(said, Some(Outcome::Cancelled)));
+        assert_eq!(ends.len(), 1);
+        assert_eq!(
+            (&ends[0]["how"], ends[0]["unseen"] == true),
+            (&json!("interrupted"), is_unseen)
+        );
+    }
+    // The provider refused it.
+    let cut = format!(r#"{{"uuid":"{}"}}"#, run(1));
+    let refused = [("transcript_mirror", &*seen), ("transcript_cut", &*cut)];
+    assert_eq!(ends(&told(&refused, Some(failed())))[0]["unseen"], true);
+}

@@ -1,0 +1,67 @@
+//! What an agent can do to its own home that would keep its program from writing, or from starting.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use super::*;
+
+type Obstacle = fn(&Path);
+
+const PROJECT: &str = ".claude/projects/-workspace";
+
+fn allow(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+const OBSTACLES: [(&str, Obstacle); 6] = [
+    ("settings that are damaged", |home| {
+        fs::write(home.join(".claude/.claude.json"), "{{{").unwrap();
+    }),
+    ("a project without rights", |home| allow(&home.join(PROJECT), 0o000)),
+    ("a link in the place of the project", |home| {
+        fs::remove_dir_all(home.join(PROJECT)).unwrap();
+        symlink("/", home.join(PROJECT)).unwrap();
+    }),
+    ("a file in the place of all of it", |home| {
+        fs::remove_dir_all(home.join(".claude")).unwrap();
+        fs::write(home.join(".claude"), "").unwrap();
+    }),
+    ("a record that cannot be read", |home| allow(&home.join(".ash/conversation.jsonl"), 0o000)),
+    ("a record that cannot be written", |home| {
+        allow(&home.join(".ash/conversation.jsonl"), 0o400);
+    }),
+];
+
+#[tokio::test]
+async fn what_is_in_the_way_of_the_program_is_put_aside_and_nothing_is_forgotten() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    for (turns, (obstacle, put)) in (1..).zip(OBSTACLES) {
+        stop(&world, session).await;
+        put(&world.host.home(session));
+        let receipt = resume(&world, session).await;
+        assert_eq!(told(&receipt), (Native::Intact, turns, turns), "{obstacle}");
+        remembers(&world, session, obstacle).await;
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_could_not_be_written_down_is_told_to_the_agent_with_the_next_one() {
+    let Some(world) = start().await else { return };
+    let session = planted(&world).await;
+    let second = "The second is FIG.\n/bash chmod 400 ~/.claude/projects/-workspace/*.jsonl\n/say I keep that.";
+    let turn = world.say(session, second).await;
+    let notices = turn.outputs("notice");
+    let is_told =
+        notices.iter().any(|notice| notice.to_string().contains("is not in the transcript"));
+    assert!(is_told, "{notices:?}");
+    // With the program that is started for the next message, and with one of another sandbox.
+    for context in ["at once", "after a stop"] {
+        let turn = remembers(&world, session, context).await;
+        assert!(turn.text().contains("FIG"), "{context}: {}", said(&turn));
+        stop(&world, session).await;
+        resume(&world, session).await;
+    }
+    world.end().await;
+}
