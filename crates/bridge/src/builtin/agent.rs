@@ -115,7 +115,7 @@ impl Agent<'_> {
         match reason {
             Some("pause_turn") if calls.is_empty() => return Ok(()),
             Some("refusal") => {
-                self.decline(&calls, "not run: the answer was refused")?;
+                self.decline(&calls, "not run: the answer was refused").await?;
                 self.output("refusal", &json!({ "text": self.last_text })).await;
                 return Err(Ending::EndTurn);
             }
@@ -130,7 +130,7 @@ impl Agent<'_> {
             return Err(Ending::EndTurn);
         }
         if let Err(ending) = self.within_limits() {
-            self.decline(&calls, "not run: the run's limit was reached")?;
+            self.decline(&calls, "not run: the run's limit was reached").await?;
             return Err(ending);
         }
         self.work(calls).await

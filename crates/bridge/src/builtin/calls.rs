@@ -10,7 +10,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::Poll;
 
-use ash_protocol::{Ending, Phase};
+use ash_protocol::{Ending, Event, Phase};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ impl Agent<'_> {
         let slots: Vec<Slot> = calls.iter().map(|_| Slot::default()).collect();
         let mut memory = self.memory.clone();
         let ended = self.run_all(&calls, &slots, &mut memory).await;
-        let mut blocks = Vec::new();
+        let (mut blocks, mut told) = (Vec::new(), Vec::new());
         for (call, slot) in calls.iter().zip(slots) {
             let started = slot.started.get();
             let outcome = slot.outcome.into_inner().unwrap_or_else(|| match &ended {
@@ -108,17 +108,26 @@ impl Agent<'_> {
             if started && !slot.settled.get() {
                 take_in(&mut memory, call, &outcome);
             }
+            told.push(told_of(call, &outcome));
             blocks.push(Block::result(&call.id, &outcome.content, outcome.is_error));
         }
         self.push(Role::User, blocks)?;
+        self.report_results(told).await;
         self.remember(memory).await?;
         ended.map_or(Ok(()), Err)
     }
 
     /// Answers calls that are not run at all.
-    pub(super) fn decline(&mut self, calls: &[Call], why: &str) -> Result<(), Ending> {
+    pub(super) async fn decline(&mut self, calls: &[Call], why: &str) -> Result<(), Ending> {
+        if calls.is_empty() {
+            return Ok(());
+        }
         let blocks = calls.iter().map(|call| Block::error_result(&call.id, why)).collect();
-        self.push(Role::User, blocks)
+        self.push(Role::User, blocks)?;
+        let outcome = Outcome::error(why);
+        let told = calls.iter().map(|call| told_of(call, &outcome)).collect();
+        self.report_results(told).await;
+        Ok(())
     }
 
     async fn run_all(
@@ -286,20 +295,37 @@ impl Agent<'_> {
     }
 
     async fn report_result(&self, call: &Call, outcome: &Outcome) {
-        let bytes = size(&outcome.content);
-        let mut body = json!({ "tool_use_id": call.id, "is_error": outcome.is_error });
-        if bytes > MAX_REPORTED_BYTES {
-            let texts = outcome.content.iter().filter_map(|block| block["text"].as_str());
-            let mut text = texts.collect::<Vec<_>>().join("\n");
-            text.truncate(text.floor_char_boundary(MAX_REPORTED_BYTES));
-            text.push_str(&format!("\n[cut: the result has {bytes} bytes]"));
-            body["content"] = json!([{ "type": "text", "text": text }]);
-            body["truncated"] = true.into();
-        } else {
-            body["content"] = json!(outcome.content);
-        }
-        self.output("tool_result", &body).await;
+        self.output("tool_result", &told_of(call, outcome)).await;
     }
+
+    /// The results of an answer as one message, as clients of the original know it. A coder's are for nobody else.
+    async fn report_results(&self, results: Vec<Value>) {
+        if self.scope != Scope::Main || results.is_empty() {
+            return;
+        }
+        let mut content = results;
+        content.iter_mut().for_each(|result| result["type"] = "tool_result".into());
+        let message = json!({ "role": "user", "content": content });
+        let body = to_raw_value(&json!({ "type": "user", "message": message }));
+        self.reports.send(Event::Message(body.expect("a value is JSON"))).await;
+    }
+}
+
+/// What is told of a result: not all of it, if it is long.
+fn told_of(call: &Call, outcome: &Outcome) -> Value {
+    let bytes = size(&outcome.content);
+    let mut body = json!({ "tool_use_id": call.id, "is_error": outcome.is_error });
+    if bytes > MAX_REPORTED_BYTES {
+        let texts = outcome.content.iter().filter_map(|block| block["text"].as_str());
+        let mut text = texts.collect::<Vec<_>>().join("\n");
+        text.truncate(text.floor_char_boundary(MAX_REPORTED_BYTES));
+        text.push_str(&format!("\n[cut: the result has {bytes} bytes]"));
+        body["content"] = json!([{ "type": "text", "text": text }]);
+        body["truncated"] = true.into();
+    } else {
+        body["content"] = json!(outcome.content);
+    }
+    body
 }
 
 fn take_in(memory: &mut Memory, call: &Call, outcome: &Outcome) {

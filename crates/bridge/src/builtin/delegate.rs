@@ -92,6 +92,8 @@ impl Agent<'_> {
                 system: system::of(&scope, self.workspace, self.selection, self.of_session),
                 memory: String::new(),
                 tools: offered.in_json(),
+                // A coder answers the agent, which needs no shape.
+                output_schema: None,
                 ..self.setup
             },
             scope,

@@ -251,6 +251,7 @@ impl Builtin {
             system: system::of(&Scope::Main, workspace, selection, of_session),
             memory: system::of_memory(&memory),
             tools: offered.in_json(),
+            output_schema: prompt.output_schema,
         };
         let said = prompt.permission_mode.as_deref().or(self.settings.permission_mode.as_deref());
         let bounds = Bounds {
@@ -287,10 +288,11 @@ impl Builtin {
         let mut ending = agent.run().await;
         self.tokens_per_estimate = agent.tokens_per_estimate;
         let (rounds, text) = (agent.round, std::mem::take(&mut agent.last_text));
+        let has_shape = agent.setup.output_schema.is_some();
         if let Err(error) = self.conversation.end(&ending) {
             ending = agent::not_written(&error);
         }
-        (ending, Last { rounds, text, usage: ledger.usage() })
+        (ending, Last { rounds, text, has_shape, usage: ledger.usage() })
     }
 }
 

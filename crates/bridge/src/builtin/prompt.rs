@@ -24,6 +24,8 @@ pub(super) struct Prompt {
     pub(super) disallowed_tools: Option<Vec<String>>,
     /// Nothing: as the agent is set up.
     pub(super) permission_mode: Option<String>,
+    /// The shape of the answer, if it is to have one.
+    pub(super) output_schema: Option<Box<RawValue>>,
 }
 
 /// How much a model may think before it answers.
@@ -48,6 +50,25 @@ struct Wire {
     allowed_tools: Option<Vec<String>>,
     disallowed_tools: Option<Vec<String>>,
     permission_mode: Option<String>,
+    output_format: Option<OutputFormat>,
+}
+
+/// The shape of an answer, as clients say it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct OutputFormat {
+    r#type: String,
+    schema: Option<Box<RawValue>>,
+}
+
+impl OutputFormat {
+    /// The shape. An error is for a person.
+    pub(crate) fn schema(self) -> Result<Box<RawValue>, String> {
+        match (self.r#type.as_str(), self.schema) {
+            ("json_schema", Some(schema)) if schema.get().starts_with('{') => Ok(schema),
+            ("json_schema", _) => Err("outputFormat has no schema".to_owned()),
+            (other, _) => Err(format!("outputFormat of type {other:?} is not known: json_schema")),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -79,6 +100,7 @@ impl Prompt {
                 allowed_tools: None,
                 disallowed_tools: None,
                 permission_mode: None,
+                output_format: None,
             }
         };
         let mut blocks = Block::read_all(&wire.content).ok_or(
@@ -119,6 +141,7 @@ impl Prompt {
             allowed_tools: wire.allowed_tools,
             disallowed_tools: wire.disallowed_tools,
             permission_mode: wire.permission_mode,
+            output_schema: wire.output_format.map(OutputFormat::schema).transpose()?,
         })
     }
 }
@@ -199,10 +222,25 @@ mod test {
 
     #[test]
     fn an_option_that_is_not_known_is_passed_over() {
-        let prompt = read(
-            r#"{"content":"a","includePartialMessages":true,"outputFormat":{"type":"json_schema"},"betas":[1]}"#,
-        );
+        let prompt =
+            read(r#"{"content":"a","includePartialMessages":true,"initialAgent":7,"betas":[1]}"#);
         assert_eq!(prompt.unwrap().blocks.len(), 1);
+    }
+
+    #[test]
+    fn an_answer_can_be_wanted_in_a_shape() {
+        let schema = |format: &str| {
+            let prompt = read(&format!(r#"{{"content":"a","outputFormat":{format}}}"#))?;
+            Ok(prompt.output_schema.map(|schema| schema.get().to_owned()))
+        };
+        let object = r#"{"type":"object"}"#;
+        let format = format!(r#"{{"type":"json_schema","schema":{object}}}"#);
+        assert_eq!(schema(&format), Ok(Some(object.to_owned())));
+        assert_eq!(schema("null"), Ok(None));
+        let missing: Result<_, String> = Err("outputFormat has no schema".to_owned());
+        assert_eq!(schema(r#"{"type":"json_schema"}"#), missing);
+        assert_eq!(schema(r#"{"type":"json_schema","schema":7}"#), missing);
+        assert!(schema(r#"{"type":"yaml","schema":{}}"#).unwrap_err().contains("yaml"));
     }
 
     #[test]

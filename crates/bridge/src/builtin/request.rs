@@ -30,6 +30,8 @@ pub(super) struct Setup {
     /// What it has in mind.
     pub(super) memory: String,
     pub(super) tools: Box<RawValue>,
+    /// The shape of the answer, if it is to have one.
+    pub(super) output_schema: Option<Box<RawValue>>,
 }
 
 impl Setup {
@@ -44,6 +46,8 @@ impl Setup {
             thinking: Option<Value>,
             system: Vec<Value>,
             tools: &'a RawValue,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            output_config: Option<Value>,
             messages: &'a [Message],
         }
         let mut messages = sanitized(messages, left_out);
@@ -78,6 +82,10 @@ impl Setup {
             },
             system,
             tools: &self.tools,
+            output_config: self
+                .output_schema
+                .as_ref()
+                .map(|schema| json!({ "format": { "type": "json_schema", "schema": schema } })),
             messages: &messages,
         };
         serde_json::to_vec(&body).expect("text and raw JSON become JSON")
@@ -111,7 +119,8 @@ impl Setup {
 
     /// How many bytes there are besides the conversation.
     pub(super) fn bytes(&self) -> usize {
-        self.system.len() + self.memory.len() + self.tools.get().len()
+        let schema = self.output_schema.as_ref().map_or(0, |schema| schema.get().len());
+        self.system.len() + self.memory.len() + self.tools.get().len() + schema
     }
 }
 
@@ -416,6 +425,7 @@ pub(super) mod test {
                 system: String::new(),
                 memory: String::new(),
                 tools: RawValue::from_string("[]".to_owned()).unwrap(),
+                output_schema: None,
             };
             setup.shares()
         };

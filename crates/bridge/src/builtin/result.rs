@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ash_protocol::{Ending, Event, Usage};
-use serde_json::json;
 use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
 
 use super::agent::output;
 use super::model::Tokens;
@@ -18,15 +18,17 @@ pub(super) struct Last {
     pub(super) rounds: u32,
     /// What it said last.
     pub(super) text: String,
+    /// Whether that was wanted in a shape.
+    pub(super) has_shape: bool,
     pub(super) usage: Usage,
 }
 
 /// Reports it, if the turn was completed. One that was interrupted or failed has no result.
 pub(super) async fn report(reports: &Reports, ending: &Ending, last: &Last, took: Duration) {
     let Some(subtype) = subtype(ending) else { return };
-    let Last { rounds, text, usage } = last;
+    let Last { rounds, text, has_shape, usage } = last;
     output(reports, "turn_complete", &json!({ "numTurns": rounds, "result": text })).await;
-    let body = json!({
+    let mut body = json!({
         "type": "result",
         "subtype": subtype,
         "is_error": *ending != Ending::EndTurn,
@@ -41,6 +43,11 @@ pub(super) async fn report(reports: &Reports, ending: &Ending, last: &Last, took
             cache_read: usage.cache_read_tokens,
         },
     });
+    // An answer that was cut or refused may have no shape.
+    let structured = has_shape.then(|| serde_json::from_str::<Value>(text).ok()).flatten();
+    if let Some(structured) = structured {
+        body["structured_output"] = structured;
+    }
     let body = to_raw_value(&body).expect("a value is JSON");
     reports.send(Event::Message(body)).await;
 }

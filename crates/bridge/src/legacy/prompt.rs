@@ -75,9 +75,12 @@ impl Prompt {
             "cmd": "query",
             "prompt": preamble.map_or_else(|| self.content.clone(), |said| self.after(said)),
             "sessionId": session,
-            "model": settings.model,
         });
         let mut usual = Map::new();
+        // Where nobody chose one, the program does.
+        if !settings.model.is_empty() {
+            usual.insert("model".to_owned(), json!(settings.model));
+        }
         for (name, tools) in [
             ("allowedTools", &settings.allowed_tools),
             ("disallowedTools", &settings.disallowed_tools),
@@ -158,6 +161,9 @@ mod test {
                 "maxTurns": 9, "allowedTools": ["Read"], "disallowedTools": ["Write"],
             })
         );
+        let unsaid = Settings { model: String::new(), ..settings.clone() };
+        let chosen = read(r#""hi""#).unwrap().query("s", &unsaid, None);
+        assert_eq!(chosen.get("model"), None, "nobody chose one");
         let own = query(
             r#"{"content":"hi","model":"own","maxTurns":2,"allowedTools":["Bash"],"disallowedTools":[]}"#,
         );

@@ -428,6 +428,9 @@ fn in_words(event: &Event) -> String {
             let body: Value = serde_json::from_str(body.get()).unwrap();
             match body["type"].as_str().unwrap() {
                 "assistant" => format!("message {}", body["message"]["stop_reason"]),
+                "user" => {
+                    format!("results {}", body["message"]["content"].as_array().unwrap().len())
+                }
                 "result" => format!("result {}", body["subtype"].as_str().unwrap()),
                 other => panic!("a message of type {other}"),
             }

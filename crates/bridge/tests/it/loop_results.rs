@@ -86,6 +86,29 @@ fn a_turn_that_was_interrupted_or_failed_has_no_result() {
 }
 
 #[test]
+fn an_answer_in_a_shape_is_asked_for_and_told() {
+    local(async {
+        let schema = json!({ "type": "object", "properties": { "total": { "type": "number" } } });
+        let format = json!({ "type": "json_schema", "schema": schema });
+        let prompt = json!({ "content": "go", "outputFormat": format });
+        let list = tools(&[("t", "list_files", json!({}))]);
+        let replies = vec![list, text(r#"{"total": 3}"#), text("no shape"), text("{}")];
+        let bench = Bench::new(replies).await;
+        let told = bench.turn(prompt.clone()).await;
+        assert_eq!(told.result().unwrap()["structured_output"], json!({ "total": 3 }));
+        assert_eq!(bench.turn(prompt).await.result().unwrap().get("structured_output"), None);
+        assert_eq!(bench.turn(json!("go")).await.result().unwrap().get("structured_output"), None);
+        let asked: Vec<Value> =
+            bench.model.requests().iter().map(|sent| sent["output_config"].clone()).collect();
+        let wanted = json!({ "format": format });
+        assert_eq!(asked, [wanted.clone(), wanted.clone(), wanted, Value::Null]);
+        let wrong = json!({ "content": "go", "outputFormat": { "type": "xml" } });
+        let told = bench.turn(wrong).await;
+        assert!(matches!(&told.ending, Ending::Failed { message } if message.contains("xml")));
+    });
+}
+
+#[test]
 fn an_answer_is_reported_in_the_shape_of_the_original() {
     local(async {
         let bench = Bench::new(vec![text("hello")]).await;

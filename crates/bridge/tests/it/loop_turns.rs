@@ -75,6 +75,7 @@ fn tools_run_and_their_results_go_back() {
                 "output tool_use",
                 "output tool_result",
                 "output working_memory",
+                "results 1",
                 "phase streaming 2",
                 "text do",
                 "text ne",
@@ -90,6 +91,11 @@ fn tools_run_and_their_results_go_back() {
         );
         let result = &told.outputs("tool_result")[0];
         assert_eq!((&result["tool_use_id"], &result["is_error"]), (&json!("t1"), &json!(false)));
+        // And as one message, which is what clients of the original show.
+        let mut block = result.clone();
+        block["type"] = json!("tool_result");
+        let message = json!({ "role": "user", "content": [block] });
+        assert_eq!(told.messages()[1], json!({ "type": "user", "message": message }));
         let memory = &told.outputs("working_memory")[0];
         assert_eq!(memory["filesTouched"], json!(["a.txt"]));
         assert_eq!((&memory["scope"], &memory["delegation"]), (&json!("main"), &json!(null)));
@@ -167,6 +173,7 @@ fn a_coder_works_in_a_conversation_of_its_own() {
                 "output coder_round",
                 "output coder_message",
                 "output tool_result",
+                "results 1",
                 "phase streaming 2",
                 "text all ",
                 "text done",
