@@ -173,7 +173,7 @@ impl Death {
             ),
             Self::DiskFull => Failure::new(
                 FailureCode::SandboxDiskFull,
-                "the sandbox was stopped because its workspace reached its disk limit",
+                "the sandbox was stopped because its workspace reached its disk limit, or the server's disk is full",
             ),
             Self::Unseen => {
                 Failure::new(FailureCode::SandboxDied, "the sandbox ended; how was not seen")

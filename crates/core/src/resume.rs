@@ -122,7 +122,8 @@ pub struct FromSnapshot {
     pub id: SnapshotId,
     /// Where the log ended when it was asked for.
     pub seq: Seq,
-    /// Files that are newer than it, stayed, and could not be held against it.
+    /// Files that are newer than it, stayed, and could not be held against it; or of which it cannot be said that it has
+    /// them as they were.
     #[serde(default)]
     pub unverified: u64,
     /// Whether there had been later ones, which are lost.
@@ -136,8 +137,8 @@ pub struct FromSnapshot {
 impl FromSnapshot {
     /// All of a snapshot.
     pub fn of(snapshot: &Snapshot) -> Self {
-        let (id, seq) = (snapshot.captured.id, snapshot.seq);
-        Self { id, seq, unverified: 0, outdated: false, left_out: 0 }
+        let Captured { id, unstable, .. } = snapshot.captured;
+        Self { id, seq: snapshot.seq, unverified: unstable, outdated: false, left_out: 0 }
     }
 }
 

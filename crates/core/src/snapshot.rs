@@ -20,7 +20,7 @@ pub struct Captured {
     pub new_bytes: u64,
     /// How many files were read after everything was allowed to move again.
     pub unfrozen: u64,
-    /// How many files changed each time they were read, or were found and then gone.
+    /// How many files changed each time they were read, or before that, or were found and then gone.
     pub unstable: u64,
     /// Whether the machine had been restarted since the files were last in use: they may be torn.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -60,7 +60,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Of how many files it cannot be said that they are what they were at that moment.
+    pub fn unverified(&self) -> u64 {
+        let Captured { files, unstable, unproven, .. } = self.captured;
+        if unproven { files } else { unstable }
+    }
+
     /// Whether it is of the end of a turn, and has what that left.
+    /// That it may be torn is not asked.
     pub fn is_of_end_of(&self, turn: Turn) -> bool {
         self.turn == turn && self.through.is_none() && self.lost.is_none()
     }
@@ -82,6 +89,13 @@ pub enum PutBackOutcome {
 pub enum PersistOutcome {
     /// There is a snapshot.
     Captured(Captured),
+    /// The machine had been restarted, and something was torn or missing.
+    PutRight {
+        /// What was found.
+        as_found: Captured,
+        /// What it is, now that it was put right.
+        captured: Captured,
+    },
     /// There is nothing that the last snapshot does not have, or nothing that is worth it.
     Unchanged,
     /// There are no files where the session's should be.

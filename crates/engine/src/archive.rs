@@ -57,8 +57,6 @@ pub(crate) struct Archive {
     remote: Option<Arc<Remote>>,
     /// Those that were fetched from there, and not brought back since.
     fetched: Mutex<BTreeSet<SnapshotId>>,
-    /// Those that the cloud is being asked for, and by how many.
-    asking: Mutex<BTreeMap<SnapshotId, usize>>,
     /// How many wait for it though nobody waits for them.
     left: AtomicUsize,
     /// When it was last found to be silent, and what had come from it by then.
@@ -76,9 +74,9 @@ pub(crate) struct Places {
 
 impl Archive {
     pub(crate) fn new(data: &Path) -> Self {
-        let (open, fetched, asking) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (open, fetched) = (Mutex::default(), Mutex::default());
         let (root, left) = (data.join("snapshots"), AtomicUsize::new(0));
-        Self { root, open, remote: None, fetched, asking, left, silence: Mutex::default() }
+        Self { root, open, remote: None, fetched, left, silence: Mutex::default() }
     }
 
     /// The same, with a cloud beside it.

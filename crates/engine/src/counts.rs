@@ -113,7 +113,7 @@ impl Counts {
     /// A capture is over.
     pub(crate) fn persisted(&self, outcome: &PersistOutcome) {
         let name = match outcome {
-            PersistOutcome::Captured(captured) => {
+            PersistOutcome::Captured(captured) | PersistOutcome::PutRight { captured, .. } => {
                 metrics::histogram!("ash_snapshot_bytes", "kind" => "scanned")
                     .record(captured.bytes as f64);
                 metrics::histogram!("ash_snapshot_bytes", "kind" => "new")

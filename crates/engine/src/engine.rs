@@ -31,7 +31,7 @@ use crate::host::SandboxHost;
 use crate::housekeeping::Housekeeping;
 use crate::ids::IdSource;
 use crate::places::{Places, WarmPlaces};
-use crate::reconcile::{self, AT_LEAST, INTERVAL};
+use crate::reconcile;
 use crate::registry::{Decided, ReceiptFor, Registry, Want};
 use crate::shared::Shared;
 use crate::tasks::Tasks;
@@ -293,7 +293,8 @@ impl Engine {
 
     /// Ends a session for ever.
     pub async fn end(&self, tenant: &TenantId, session: SessionId) -> Result<Session, EngineError> {
-        self.rest(tenant, session, Request::End).await
+        let ended = self.rest(tenant, session, Request::End).await?;
+        self.captured_at_rest(tenant, session, ended).await
     }
 
     /// Deletes an agent: its sessions are hidden at once, and ended. What cannot be ended now is
@@ -460,32 +461,5 @@ impl Engine {
         let answer = Json::of(answer).map_err(|error| EngineError::Damaged(error.into()))?;
         let Idempotency { key, body_digest } = idempotency.clone();
         Ok(Receipt { key, body_digest, answer, at: self.shared.now() })
-    }
-
-    async fn keep_reconciling(self) {
-        if let Err(error) = self.redate().await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "not every session at rest was looked at");
-        }
-        loop {
-            if let Err(error) = self.reconcile().await {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "a pass of the reconciler did not finish",
-                );
-            }
-            self.keep_house();
-            // Whoever finds the disk full finds it so again soon.
-            let full = async {
-                self.shared.housekeeping.full().await;
-                tokio::time::sleep(AT_LEAST).await;
-            };
-            tokio::select! {
-                biased;
-                () = self.shared.tasks.closing() => return,
-                () = full => {}
-                () = tokio::time::sleep(INTERVAL) => {}
-            }
-        }
     }
 }

@@ -26,7 +26,7 @@ pub enum EngineError {
     #[error("the session has no saved state")]
     NoSavedState,
     /// There is no snapshot of what was asked for any more.
-    #[error("there is no snapshot of it any more")]
+    #[error("there is no snapshot of it")]
     SnapshotExpired,
     /// What was before the first message is in no snapshot.
     #[error("there is no snapshot of the time before the first message")]

@@ -1,7 +1,7 @@
 //! A session that begins where another one was.
 //!
 //! Which snapshot belongs to a turn: the newest of those that were made while the conversation was at the end of that
-//! turn. One that was made in the middle of the run can be named by its id.
+//! turn, and of files that could be relied on, if there is one. One that was made in the middle of the run can be named by its id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,8 +184,10 @@ impl Engine {
             return Err(Refusal::RunInProgress.into());
         }
         let snapshots = self.shared.store.snapshots(session.id(), MANY).await?;
-        let mut snapshots = snapshots.into_iter().map(|kept| kept.snapshot);
-        let found = snapshots.find(|snapshot| snapshot.is_of_end_of(turn));
+        let of_turn = || snapshots.iter().filter(|kept| kept.snapshot.is_of_end_of(turn));
+        // One of files that may be torn is not what the turn left, if there is another one.
+        let found = of_turn().find(|kept| !kept.snapshot.captured.unproven);
+        let found = found.or_else(|| of_turn().next()).map(|kept| kept.snapshot.clone());
         found.ok_or(match turn {
             // Nothing is captured of a new session that nobody did anything with.
             Turn::ZERO => EngineError::NothingBefore,
@@ -208,7 +210,8 @@ impl Engine {
         self.until_captured_of(tenant, session).await
     }
 
-    /// The same of a session as it is now: what runs beside the conversation may have changed its files.
+    /// The same of a session as it is now: what runs beside the conversation may have changed its files. Of one that is at
+    /// a turn, what was begun to be captured is waited for: that is the latest there is.
     async fn captured_now(
         &self,
         tenant: &TenantId,
@@ -216,7 +219,10 @@ impl Engine {
     ) -> Result<Arc<StoredSession>, EngineError> {
         let stored = self.shared.store.session(tenant, session).await?;
         if !stored.session.is_idle() {
-            return self.captured(tenant, session).await;
+            self.captured(tenant, session).await?;
+            let number = stored.session.persistence().number();
+            let is_on_its_way = |session: &Session| session.persistence().awaits(number);
+            return self.while_it_is(tenant, session, is_on_its_way).await;
         }
         self.capture_at_once(session).await?;
         self.until_captured_of(tenant, session).await
@@ -227,13 +233,7 @@ impl Engine {
         tenant: &TenantId,
         session: SessionId,
     ) -> Result<Arc<StoredSession>, EngineError> {
-        let begun = tokio::time::Instant::now();
-        let mut stored = self.shared.store.session(tenant, session).await?;
-        while waits_for_a_capture(&stored.session) && begun.elapsed() < PATIENCE {
-            tokio::time::sleep(LOOK_AGAIN).await;
-            stored = self.shared.store.session(tenant, session).await?;
-        }
-        Ok(stored)
+        self.while_it_is(tenant, session, waits_for_a_capture).await
     }
 
     /// The same, and what a turn left is captured too, if that is under way: a later one may go on already.
@@ -243,9 +243,21 @@ impl Engine {
         session: SessionId,
         turn: Turn,
     ) -> Result<Arc<StoredSession>, EngineError> {
+        self.captured(tenant, session).await?;
+        let is_on_its_way = |session: &Session| session.persistence().is_capturing(turn);
+        self.while_it_is(tenant, session, is_on_its_way).await
+    }
+
+    /// A session once something is over that is not waited for for ever.
+    async fn while_it_is(
+        &self,
+        tenant: &TenantId,
+        session: SessionId,
+        under_way: impl Fn(&Session) -> bool,
+    ) -> Result<Arc<StoredSession>, EngineError> {
         let begun = tokio::time::Instant::now();
-        let mut stored = self.captured(tenant, session).await?;
-        while stored.session.persistence().is_capturing(turn) && begun.elapsed() < PATIENCE {
+        let mut stored = self.shared.store.session(tenant, session).await?;
+        while under_way(&stored.session) && begun.elapsed() < PATIENCE {
             tokio::time::sleep(LOOK_AGAIN).await;
             stored = self.shared.store.session(tenant, session).await?;
         }

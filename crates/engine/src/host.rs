@@ -15,6 +15,7 @@
 //!    ignored once it is delivered.
 
 mod compare;
+mod kept;
 mod past;
 mod said;
 
@@ -28,12 +29,12 @@ use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::permission::Permission;
 use ash_core::resume::{FilesLost, Found, IfLost, Transcript};
 use ash_core::session::{Fact, NumberedReport, Session};
-use ash_core::snapshot::{Captured, PutBackOutcome, Snapshot};
+use ash_core::snapshot::{PutBackOutcome, Snapshot};
 use ash_core::time::Timestamp;
 use ash_protocol::{ExecRequest, ExecResult};
 use ash_store::SessionRecord;
 use async_trait::async_trait;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::files::Stored;
 use crate::leave::Leave;
@@ -42,6 +43,7 @@ use crate::registry::{FactSender, Told};
 use crate::shared::Link;
 
 pub use compare::{ChangedFile, Comparison, Detail, HowChanged, TextDiff};
+pub use kept::{Away, Collected, Persist, Persisted, PutAway, StandStill};
 pub use past::{NotReady, Past, Ready};
 pub use said::{Happening, LogLine};
 
@@ -112,82 +114,6 @@ pub struct Start<'a> {
     pub proven: Option<&'a Snapshot>,
     /// What the session's log says, should the agent's own record not say it any more.
     pub past: &'a dyn Past,
-}
-
-/// What is to be captured.
-#[derive(Clone, Copy, Debug)]
-pub struct Persist<'a> {
-    /// The sandbox that works on it, or the last one that did.
-    pub sandbox: SandboxRef,
-    /// Whose it is.
-    pub tenant: &'a TenantId,
-    /// A snapshot that is as good, if nothing has changed since.
-    pub unless_like: Option<SnapshotId>,
-    /// Not if nothing but the bridge runs in the sandbox.
-    pub only_if_busy: bool,
-}
-
-/// What came of a capture that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Persisted {
-    /// There is a snapshot.
-    Captured(Captured),
-    /// Nothing has changed, or nothing runs that could have changed it.
-    Unchanged,
-    /// There are no files where the session's should be.
-    Gone,
-}
-
-/// Files that are to be removed.
-#[derive(Clone, Copy, Debug)]
-pub struct PutAway<'a> {
-    /// The last sandbox that worked on them.
-    pub sandbox: SandboxRef,
-    /// Whose they are.
-    pub tenant: &'a TenantId,
-    /// What has them too.
-    pub snapshot: SnapshotId,
-}
-
-/// What became of files that were to be removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Away {
-    /// They are gone, or were not there.
-    Gone,
-    /// Somebody wants them, or works with them.
-    Wanted,
-    /// They are not as in the snapshot.
-    Changed,
-    /// The snapshot cannot be read whole.
-    Unsaved,
-}
-
-/// What a collection did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
-    /// How many snapshots were forgotten.
-    pub forgotten: u64,
-    /// How many bytes were removed, of snapshots that were forgotten before.
-    pub removed_bytes: u64,
-}
-
-/// Held for as long as a sandbox stands still, or is about to, for a capture. What is to be done with it next
-/// waits for that.
-#[derive(Debug)]
-pub struct StandStill(oneshot::Sender<()>);
-
-impl StandStill {
-    /// One, and what waits for its end.
-    pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
-        let (sender, receiver) = oneshot::channel();
-        (Self(sender), receiver)
-    }
-
-    /// Everything moves again.
-    pub fn is_over(self) {
-        // Whoever waited may have gone.
-        let _nobody_waits = self.0.send(());
-    }
 }
 
 /// Whatever runs sandboxes.
@@ -360,6 +286,12 @@ pub trait SandboxHost: Send + Sync + 'static {
     /// Gives that room up, if the disk is full.
     fn use_reserve(&self) {}
 
+    /// Whether a sandbox that lived is dead, though that may not have been told yet.
+    async fn is_over(&self, sandbox: SandboxRef) -> bool {
+        let _it_will_be_told = sandbox;
+        false
+    }
+
     /// Runs a command beside the agent.
     async fn exec(
         &self,
@@ -411,6 +343,18 @@ pub trait SandboxHost: Send + Sync + 'static {
     /// The directory with the files that a session's agent works on, whether or not a sandbox is
     /// alive; nothing, if there is none. Who owns the directory owns what is in it.
     async fn workspace(&self, session: SessionId) -> Result<Option<PathBuf>, HostError>;
+
+    /// Sees to it that the files of a session for which nothing runs can be relied on: if the machine was restarted
+    /// since they were last in use, they are held against the last good snapshot, and put right.
+    async fn believe(
+        &self,
+        session: SessionId,
+        tenant: &TenantId,
+        proven: Option<&Snapshot>,
+    ) -> Result<(), HostError> {
+        let _always = (session, tenant, proven);
+        Ok(())
+    }
 
     /// How strongly a sandbox is isolated, in the word that `/health` has for it; nothing, if that is not
     /// known.

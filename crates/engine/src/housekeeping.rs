@@ -43,6 +43,8 @@ pub(crate) struct Housekeeping {
     collected_at: Mutex<BTreeMap<TenantId, Timestamp>>,
     /// When it was last looked for what is not of one tenant.
     looked_at: Mutex<Option<Timestamp>>,
+    /// When it was last looked for snapshots that the cloud has too.
+    left_at: Mutex<Option<Timestamp>>,
     /// Whoever brings snapshots here before the session that has them is recorded shares it with others who do; a
     /// collection, which would take them for nobody's, has it alone.
     pub(crate) arrivals: RwLock<()>,
@@ -137,20 +139,15 @@ impl Engine {
                 self.collect_in_cloud_if_due(&tenant.id, UNKNOWN_FOR).await?;
             }
         }
-        let is_due = {
-            let looked = &self.shared.housekeeping.looked_at;
-            let mut looked = looked.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_due = looked.get_or_insert(now).plus(COLLECT_EVERY) <= now;
-            if is_due {
-                *looked = Some(now);
-            }
-            is_due
-        };
-        if is_due {
+        if is_due_again(&self.shared.housekeeping.looked_at, now, COLLECT_EVERY) {
             self.collect_agents(UNKNOWN_FOR).await?;
-            self.leave_old_snapshots_to_cloud().await?;
         }
-        Ok(())
+        let left_at = &self.shared.housekeeping.left_at;
+        match self.shared.policy.local_snapshot_ttl {
+            Some(ttl) if is_due_again(left_at, now, ttl.min(COLLECT_EVERY)) => {}
+            Some(_) | None => return Ok(()),
+        }
+        self.leave_old_snapshots_to_cloud().await
     }
 
     /// Forgets those of a tenant's snapshots on this machine that no session has and that are older than that, and
@@ -368,6 +365,16 @@ fn candidate(session: &Session) -> Option<Candidate<SessionId>> {
     let last = session.persistence().last().filter(|_| may_go)?;
     let (bytes, last_used) = (last.captured.bytes, session.last_used());
     Some(Candidate { whose: session.id(), bytes, last_used })
+}
+
+/// Whether something was not done for so long, and is done now. The first time not at once.
+fn is_due_again(last: &Mutex<Option<Timestamp>>, now: Timestamp, every: Duration) -> bool {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_due = last.get_or_insert(now).plus(every) <= now;
+    if is_due {
+        *last = Some(now);
+    }
+    is_due
 }
 
 /// Says what went wrong in the background. The next round begins again.

@@ -38,6 +38,7 @@ mod permission;
 mod places;
 mod queue;
 mod reconcile;
+mod reconciling;
 mod registry;
 mod resume;
 mod rewind;

@@ -28,7 +28,7 @@ const AT_ONCE: usize = 64;
 
 impl Engine {
     /// Gives up snapshots on this machine that the cloud has too, of sessions that were not used for as long as
-    /// somebody said. The same is done every hour.
+    /// somebody said. The same is done now and then.
     pub async fn leave_old_snapshots_to_cloud(&self) -> Result<(), EngineError> {
         let Some(after) = self.shared.policy.local_snapshot_ttl else { return Ok(()) };
         let now = self.shared.now();

@@ -56,7 +56,7 @@ impl Engine {
     }
 
     /// A session that was put to rest, once everything of it is captured, or cannot be, or took too long.
-    async fn captured_at_rest(
+    pub(crate) async fn captured_at_rest(
         &self,
         tenant: &TenantId,
         session: SessionId,

@@ -1,6 +1,6 @@
 //! The reconciler: what the store says and what the world is, brought together again and again.
 //!
-//! It runs at the start, every minute, and on demand. It is the reason why nothing waits for ever:
+//! It runs at the start, every minute, and on demand; what has a deadline is looked for every second. It is the reason why nothing waits for ever:
 //! whatever was missed, by a crash, a lost message or a defect, is found by the next pass.
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use crate::shared::{Link, Shared};
 /// How long between two passes.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
 
-/// The same, where one is asked for at once.
+/// The same, where one is asked for at once, and between two looks for deadlines.
 pub(crate) const AT_LEAST: Duration = Duration::from_secs(1);
 
 /// How long a receipt answers for its request.
@@ -100,6 +100,21 @@ async fn wake_overdue(shared: &Shared, registry: &Arc<Registry>) -> Result<(), P
         registry.wake(session);
     }
     Ok(())
+}
+
+/// The same for those whose deadline has come since it was looked for last: whoever was woken then and still has it is
+/// left to the next pass. Says who has one now.
+pub(crate) async fn wake_newly_due(
+    shared: &Shared,
+    registry: &Arc<Registry>,
+    woken: &BTreeSet<SessionId>,
+) -> Result<BTreeSet<SessionId>, StoreError> {
+    let due: BTreeSet<_> =
+        shared.store.due_sessions(shared.now(), PAGE).await?.into_iter().collect();
+    for &session in due.difference(woken) {
+        registry.wake(session);
+    }
+    Ok(due)
 }
 
 /// Sessions whose agent was deleted are over, also if whoever deleted it died before ending them.

@@ -1,6 +1,7 @@
 //! Bringing a session back, and waiting until it is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ash_core::entry::Entry;
 use ash_core::failure::Failure;
@@ -15,8 +16,11 @@ use crate::driver::past::LogOf;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::follow::{FollowFrom, Followed};
-use crate::host::{NotReady, Ready};
+use crate::host::{NotReady, Ready, SandboxRef};
 use crate::registry::{Decided, Want};
+
+/// How long the end of a sandbox that is dead may take to be told: what it has left is heard before that.
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// A session that is back.
 #[derive(Clone, Debug)]
@@ -58,6 +62,7 @@ impl Engine {
     ) -> Result<Resumed, EngineError> {
         self.accepts_work()?;
         let stored = self.shared.store.session(tenant, session).await?;
+        let stored = self.if_it_lives(tenant, stored).await?;
         let if_lost = require_state.if_lost();
         self.fetch_files(&stored, if_lost).await?;
         let want = || Want::Decide { request: Request::Resume(if_lost), receipt: None };
@@ -66,6 +71,33 @@ impl Engine {
         let receipt =
             if is_back(&decided) { None } else { self.back(tenant, session, before).await? };
         Ok(Resumed { session: self.shared.store.session(tenant, session).await?, receipt })
+    }
+
+    /// A session as it stands. Of one whose sandbox has just died that has to be heard first: it is active no more.
+    async fn if_it_lives(
+        &self,
+        tenant: &TenantId,
+        stored: Arc<StoredSession>,
+    ) -> Result<Arc<StoredSession>, EngineError> {
+        let (id, incarnation) = (stored.record.id, stored.session.incarnation());
+        let sandbox = SandboxRef { session: id, incarnation };
+        if !is_back(&stored.session) || !self.shared.host.is_over(sandbox).await {
+            return Ok(stored);
+        }
+        let mut follower =
+            self.follow(tenant, id, FollowFrom::After(stored.session.last_seq())).await?;
+        let heard = async {
+            loop {
+                if let Followed::Closing = follower.next().await? {
+                    return Err(EngineError::Draining);
+                }
+                let stored = self.shared.store.session(tenant, id).await?;
+                if !is_back(&stored.session) || stored.session.incarnation() != incarnation {
+                    return Ok(stored);
+                }
+            }
+        };
+        tokio::time::timeout(LONGEST_END, heard).await.unwrap_or(Ok(stored))
     }
 
     /// Sees to it that what a session at rest would be started with is on this machine, before it is woken: what is

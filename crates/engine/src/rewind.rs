@@ -43,6 +43,8 @@ pub struct Rewound {
     pub session: Arc<StoredSession>,
     /// What became of its files, or would.
     pub changes: Comparison,
+    /// Of how many files it cannot be said that they are what they were at that point.
+    pub unverified: u64,
 }
 
 /// What a snapshot is compared with.
@@ -98,12 +100,12 @@ impl Engine {
             return Err(Refusal::RunInProgress.into());
         }
         let to = self.snapshot_at(tenant, session, to).await?;
-        let id = to.captured.id;
+        let (id, unverified) = (to.captured.id, to.unverified());
         let before = self.shared.store.session(tenant, session).await?;
         let present = before.session.persistence().last().map(|last| last.captured.id);
         if effective == Effective::No {
             let changes = self.changes(tenant, present, Some(id), Detail::Counts).await?;
-            return Ok(Rewound { session: before, changes });
+            return Ok(Rewound { session: before, changes, unverified });
         }
         // What is far away may be out of reach, or take long: nothing is begun before it is here.
         if self.shared.cloud.is_some() {
@@ -125,7 +127,8 @@ impl Engine {
         }
         over.done?;
         let changes = self.changes(tenant, present, Some(id), Detail::Counts).await?;
-        Ok(Rewound { session: self.shared.store.session(tenant, session).await?, changes })
+        let session = self.shared.store.session(tenant, session).await?;
+        Ok(Rewound { session, changes, unverified })
     }
 
     /// Waits until a rewind that was asked for after `before` is over, and says how it ended.

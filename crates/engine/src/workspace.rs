@@ -187,6 +187,10 @@ impl Engine {
         let place = file_work.requests.begin(session).ok_or(EngineError::Overloaded)?;
         let place = Arc::new(place);
         let unavailable = |error: HostError| EngineError::Unavailable(error.into());
+        if source == FileSource::Snapshot {
+            let proven = stored.session.persistence().proven();
+            self.shared.host.believe(session, tenant, proven).await.map_err(unavailable)?;
+        }
         let path = self.shared.host.workspace(session).await.map_err(unavailable)?;
         let tree = match path {
             Some(path) => {

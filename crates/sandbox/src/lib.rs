@@ -21,7 +21,7 @@ mod sys;
 
 pub use cgroup::{Abilities, Cgroup, Cgroups, Stats, oom_kills_here};
 pub use error::{LaunchError, Step};
-pub use guard::{free_line, guard, hold_line};
+pub use guard::{END_LINE, free_line, go_line, guard, hold_line, pause_line, wait_line};
 pub use helper::{CLAUDE, SHARED, is_shown, launch};
 pub use inside::{Check, Outside, inside_main};
 pub use launcher::{Ended, Launched, Launcher, wait};

@@ -17,12 +17,13 @@ use ash_core::policy::Policy;
 use ash_core::time::Clock;
 use ash_engine::agent::Library;
 use ash_engine::bridge::{
-    BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id, longest_hooks,
+    BridgeHost, Enclosure, HostOptions, NoSandbox, Sandboxing, Tier, Users, boot_id,
+    give_up_reserve, longest_hooks,
 };
 use ash_engine::runtimes::{Runtimes, View};
 use ash_engine::{Bundles, Engine, IdSource, Options, SandboxHost as _, SteadyClock};
-use ash_store::Store;
 use ash_store::sqlite::SqliteStore;
+use ash_store::{Store, StoreError};
 use rustix::fs::FlockOperation;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -94,6 +95,8 @@ impl Server {
             std::path::absolute(&config.data_dir).context("there is no current directory")?;
         make_data_dir(&data)?;
         let lock = lock(&data).await?;
+        // Where a disk was filled before this starts, nothing could be recorded, and so nothing be removed either.
+        give_up_reserve(&data);
         let store = open_store(config)?;
         let sealer =
             Sealer::open_or_create(&data, config.credential_key.as_ref().map(|key| key.expose()))
@@ -105,7 +108,11 @@ impl Server {
             None => let_in(store.as_ref(), &data, clock.as_ref()).await?,
         };
         let library = Library::open(&data.join("agents")).context("could not open the agents")?;
-        let owner = store.next_owner().await.context("could not begin")?;
+        let owner = match store.next_owner().await {
+            Err(StoreError::Full(_)) if give_up_reserve(&data) => store.next_owner().await,
+            owner => owner,
+        };
+        let owner = owner.context("could not begin")?;
         let upstream = Upstream {
             base_url: config.anthropic_base_url.as_str().to_owned(),
             key: config
@@ -285,7 +292,7 @@ impl Server {
         };
         let _those_left_are_cut_off = tokio::time::timeout(patience, ended).await;
         self.tasks.shutdown().await;
-        self.host.abandon().await;
+        self.host.hand_over().await;
         self.proxy.close_accounts().await;
         if let Some(announced) = self.announced {
             announced.leave();

@@ -15,6 +15,7 @@ use crate::chunks::Chunks;
 use crate::content::{Content, Item};
 use crate::error::{Malformed, Result, SnapshotError};
 use crate::id::{ChunkKind, Id};
+use crate::objects::Signs;
 use crate::pack::FrameBuilder;
 use crate::repository::{Place, Repository};
 use crate::snapshot::{Snapshot, SnapshotId};
@@ -278,9 +279,11 @@ fn copy(replicate: &Replicate<'_>, writer: &Writer<'_>, wanted: Vec<Wanted>) -> 
         }
         if frame.is_empty() { Ok(()) } else { writer.write(frame.finish()) }
     };
+    let listener = Signs::listener();
     std::thread::scope(|scope| {
         for _ in 0..replicate.threads.clamp(1, runs.len().max(1)) {
             scope.spawn(|| {
+                let _listening = listener.as_ref().map(Signs::listen);
                 if let Err(error) = work() {
                     let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
                     first.get_or_insert(error);

@@ -223,6 +223,9 @@ pub enum Effect {
         unless_like: Option<SnapshotId>,
         /// Not if nothing but the bridge runs in the sandbox.
         only_if_busy: bool,
+        /// The last snapshot of files that could be relied on. If the machine was restarted since they were last in
+        /// use, they are held against it first.
+        proven: Option<Box<Snapshot>>,
     },
     /// Make the files of a session what a snapshot says. Nothing of the session runs, and nothing is started before
     /// the outcome was observed.

@@ -17,30 +17,20 @@
 //!
 //! While the slot is on its way from one thing to another (starting, freezing, thawing, stopping) it waits.
 
+mod failed;
+
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, FilesPlace, PauseReason, Sandbox, Session, State};
-use crate::failure::{Death, MAX_MESSAGE_BYTES};
+use super::{Decision, Effect, FilesPlace, Sandbox, Session, State};
 use crate::id::SnapshotId;
-use crate::number::{Incarnation, Seq, Turn};
+use crate::number::{Seq, Turn};
 use crate::policy::{Context, Policy};
 use crate::refusal::Refusal;
 use crate::resume::{FilesLost, Found, Transcript, Workspace};
-use crate::snapshot::{PersistOutcome, Snapshot};
+use crate::snapshot::{Captured, PersistOutcome, Snapshot};
 use crate::time::Timestamp;
-
-/// How long to wait before a capture that failed is tried again, at first and at most.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(5 * 60);
-
-/// How often that is done for a session that is over.
-const MAX_RETRIES_OF_ENDED: u32 = 10;
-
-/// How often files are looked for that are gone. They do not come back by themselves.
-const MAX_RETRIES_OF_GONE: u32 = 10;
 
 /// How many captures of one session can be under way: each is of a turn, and holds what that turn changed until it is
 /// stored.
@@ -93,6 +83,14 @@ pub(super) struct Asked {
     completed_runs: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost: Option<FilesLost>,
+}
+
+impl Asked {
+    /// The snapshot that was made of that moment.
+    fn answered_by(self, captured: Captured) -> Snapshot {
+        let Self { seq, turn, through, at, transcript, completed_runs, lost, .. } = self;
+        Snapshot { captured, seq, turn, through, at, transcript, completed_runs, lost }
+    }
 }
 
 /// Captures that failed, since the last one that did not.
@@ -157,6 +155,17 @@ impl Persistence {
     /// Whether an earlier one is under way though the last one is not: nothing leads there.
     pub(super) fn is_out_of_order(&self) -> bool {
         self.asked.is_none() && !self.earlier.is_empty()
+    }
+
+    /// How many captures were asked for so far, which is the number of the last one.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the outcome of a capture with this number, or of one before it, is not known yet.
+    pub fn awaits(&self, number: u64) -> bool {
+        let is_last = self.asked.is_some() && self.number <= number;
+        is_last || self.earlier.keys().next().is_some_and(|first| *first <= number)
     }
 
     /// What was asked for under a number, if its outcome is not known. Captures are over in the order in which they were
@@ -231,7 +240,7 @@ impl Session {
             | Sandbox::Frozen { .. }
             | Sandbox::Thawing { .. } => false,
         };
-        !self.persistence.is_settled() || is_on_the_way && self.state != State::Ended
+        !self.persistence.is_settled() || is_on_the_way
     }
 
     /// The last snapshot was found to be lost. Where its files are in place, they are captured once more, and stay.
@@ -257,14 +266,6 @@ impl Session {
         self.persistence.last = Some(snapshot);
         self.persistence.is_lost = false;
         self.persistence.failed = None;
-    }
-
-    /// How much of the turn it is at the agent knows of now, if that is not all of it.
-    fn knows_through(&self) -> Option<Seq> {
-        match &self.current {
-            Some(_) => Some(self.last_seq),
-            None => self.lineage.through(self.lineage.head()),
-        }
     }
 
     /// The time from which a sandbox that lives on is captured every now and then.
@@ -339,22 +340,27 @@ impl Session {
     fn ask_for_a_capture(&mut self, ctx: &Context<'_>, out: &mut Decision) {
         // Nobody did anything, and nothing is wanted: only what was left running may have.
         let only_if_busy = self.persistence.due.is_none() && self.current.is_none();
-        let (through, lost) = (self.knows_through(), self.lost_of_turn());
+        let asked = self.this_moment(ctx);
         let this = &mut self.persistence;
         this.number += 1;
         this.due = None;
         this.since = Some(ctx.now);
-        this.asked = Some(Asked {
+        this.asked = Some(asked);
+        out.effects.extend(self.capture_effect(only_if_busy));
+    }
+
+    /// What a capture that is asked for now is of.
+    fn this_moment(&self, ctx: &Context<'_>) -> Asked {
+        Asked {
             seq: self.last_seq,
             turn: self.lineage.head(),
-            through,
+            through: self.knows_through(),
             at: ctx.now,
             deadline: ctx.now.plus(ctx.policy.persist_timeout),
             transcript: self.transcript.clone(),
             completed_runs: self.completed_runs,
-            lost,
-        });
-        out.effects.extend(self.capture_effect(only_if_busy));
+            lost: self.lost_of_turn(),
+        }
     }
 
     /// What is owed for the capture that was asked for, if one was.
@@ -377,6 +383,7 @@ impl Session {
             number: self.persistence.number,
             unless_like: same.map(|last| last.captured.id),
             only_if_busy,
+            proven: self.persistence.proven().cloned().map(Box::new),
         })
     }
 
@@ -391,11 +398,14 @@ impl Session {
         let is_last = number == self.persistence.number;
         match outcome {
             PersistOutcome::Captured(captured) => {
-                let Asked { seq, turn, through, at, transcript, completed_runs, lost, .. } = asked;
-                let snapshot =
-                    Snapshot { captured, seq, turn, through, at, transcript, completed_runs, lost };
                 self.persistence.failed = None;
-                self.persistence.add(snapshot, out);
+                self.persistence.add(asked.answered_by(captured), out);
+            }
+            PersistOutcome::PutRight { as_found, captured } => {
+                self.persistence.failed = None;
+                self.persistence.as_found = Some(as_found.id);
+                self.persistence.add(asked.clone().answered_by(as_found), out);
+                self.persistence.add(asked.answered_by(captured), out);
             }
             PersistOutcome::Unchanged => self.persistence.failed = None,
             // Its moment is over. What can be captured now is, by the one that comes after it.
@@ -425,69 +435,7 @@ impl Session {
         if self.persistence.as_found.replace(captured.id) == Some(captured.id) {
             return;
         }
-        let (seq, turn, at) = (self.last_seq, self.lineage.head(), ctx.now);
-        let (transcript, completed_runs) = (self.transcript.clone(), self.completed_runs);
-        let (through, lost) = (self.knows_through(), self.lost_of_turn());
-        let snapshot =
-            Snapshot { captured, seq, turn, through, at, transcript, completed_runs, lost };
+        let snapshot = self.this_moment(ctx).answered_by(captured);
         self.persistence.add(snapshot, out);
-    }
-
-    /// Whether nobody expects files where a sandbox would have them: none was ever there, or only the snapshot has
-    /// them.
-    fn has_no_files_in_place(&self) -> bool {
-        let is_new = self.persistence.last.is_none() && self.lineage.head() == Turn::ZERO;
-        is_new || self.incarnation == Incarnation::ZERO || self.keeping.files() == FilesPlace::Away
-    }
-
-    /// What the session works on is not there any more. What was captured before is what a start brings back. Whatever
-    /// still works on what was there works for nothing, and is ended; the next prompt begins with files again.
-    fn files_are_gone(&mut self, ctx: &Context<'_>, out: &mut Decision) {
-        // There is nothing to lose by going back, and it brings files.
-        let most = if self.rewinding.is_some() { 0 } else { MAX_RETRIES_OF_GONE };
-        self.note_failure(ctx, "its files are not there any more".to_owned(), most);
-        match (&self.state, self.sandbox) {
-            (State::Active, Sandbox::Live) => {
-                self.rest(ctx, out, PauseReason::Evicted, Death::FilesGone.failure());
-            }
-            (_, Sandbox::Frozen { .. }) => self.stop_sandbox(ctx, out),
-            (
-                _,
-                Sandbox::None
-                | Sandbox::Starting { .. }
-                | Sandbox::Live
-                | Sandbox::Freezing { .. }
-                | Sandbox::Thawing { .. }
-                | Sandbox::Stopping { .. },
-            ) => {}
-        }
-    }
-
-    fn capture_failed(&mut self, ctx: &Context<'_>, out: &mut Decision, message: String) {
-        let most = if self.state == State::Ended { MAX_RETRIES_OF_ENDED } else { u32::MAX };
-        self.note_failure(ctx, message, most);
-        self.give_rewind_up(ctx, out);
-    }
-
-    /// Remembers that a capture failed, and wants another one, unless there were so many.
-    fn note_failure(&mut self, ctx: &Context<'_>, mut message: String, most: u32) {
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
-        let attempts = self.persistence.failed.as_ref().map_or(0, |failed| failed.attempts);
-        let attempts = attempts.saturating_add(1);
-        self.persistence.failed = Some(PersistFailed { attempts, at: ctx.now, message });
-        let wait = FIRST_RETRY.saturating_mul(1 << (attempts - 1).min(16)).min(LAST_RETRY);
-        self.persistence.due = (attempts < most).then(|| ctx.now.plus(wait));
-    }
-
-    /// Leads out of a capture that nobody heard of again, and asks for what is due.
-    pub(super) fn capture_is_late(&mut self, ctx: &Context<'_>, out: &mut Decision) {
-        self.persistence.earlier.retain(|_, asked| asked.deadline > ctx.now);
-        if self.persistence.asked.as_ref().is_some_and(|asked| asked.deadline <= ctx.now) {
-            self.persistence.asked = None;
-            // Where the clock was set back, an earlier one can have a later deadline. It is over before this one is.
-            self.persistence.earlier.clear();
-            self.capture_failed(ctx, out, "it took too long".to_owned());
-        }
-        self.capture_if_due(ctx, out);
     }
 }

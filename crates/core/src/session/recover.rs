@@ -1,6 +1,7 @@
 //! What a session is owed when its owner is new and remembers nothing.
 
 use super::{Effect, Sandbox, Session};
+use crate::number::Seq;
 use crate::run::Delivery;
 use crate::time::Timestamp;
 
@@ -35,26 +36,26 @@ impl Session {
     }
 
     /// Somebody else owns the session now, who makes the capture that was asked for again. But not if the agent has gone
-    /// on since: it would be of another moment than the one that it is bound to. What was asked for earlier is lost.
+    /// on since, or may have: it would be of another moment than the one that it is bound to, whether the sandbox lives,
+    /// is frozen or is gone by now. Then what is there now is captured. What was asked for earlier is lost.
     pub fn taken_over(&mut self, now: Timestamp) {
         self.persistence.earlier.clear();
         let Some(asked) = &self.persistence.asked else { return };
-        let moves = match self.sandbox {
-            Sandbox::Live | Sandbox::Thawing { .. } => true,
-            Sandbox::None
-            | Sandbox::Starting { .. }
-            | Sandbox::Freezing { .. }
-            | Sandbox::Frozen { .. }
-            | Sandbox::Stopping { .. } => false,
-        };
-        let is_so_still = match &self.current {
-            None => asked.turn == self.lineage.head(),
-            // Whoever has not begun has changed nothing.
-            Some(run) => asked.through.is_none() && matches!(run.delivery, Delivery::Sent { .. }),
-        };
-        if moves && !is_so_still {
+        // A prompt that was handed over may have been begun, though nobody has heard of it.
+        let is_so_still = self.current.is_none()
+            && asked.turn == self.lineage.head()
+            && asked.through == self.knows_through();
+        if !is_so_still {
             self.persistence.asked = None;
             self.want_capture(now);
+        }
+    }
+
+    /// How much of the turn it is at the agent knows of now, if that is not all of it.
+    pub(super) fn knows_through(&self) -> Option<Seq> {
+        match &self.current {
+            Some(_) => Some(self.last_seq),
+            None => self.lineage.through(self.lineage.head()),
         }
     }
 

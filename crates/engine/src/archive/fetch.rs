@@ -32,6 +32,11 @@ impl Archive {
         }
     }
 
+    /// Whether a snapshot is on this machine, as far as its own record says. Blocks.
+    pub(crate) fn is_here(&self, tenant: &TenantId, id: SnapshotId) -> bool {
+        self.repository(tenant).is_ok_and(|here| here.snapshot(theirs(id)).is_ok())
+    }
+
     /// Whether there is a snapshot, here or in the cloud, as far as that can be told without reading its files. Blocks.
     pub(crate) fn has(&self, tenant: &TenantId, id: SnapshotId) -> Result<bool, ArchiveError> {
         let here = self.repository(tenant)?;
@@ -42,7 +47,7 @@ impl Archive {
             Err(error) => return Err(error),
         }
         let Some(remote) = &self.remote else { return Ok(false) };
-        let _asks = self.asks_for(remote, id)?;
+        self.may_ask(remote)?;
         let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
         match shelf.repository.snapshot(theirs(id)) {
             Ok(_) => Ok(true),
@@ -76,7 +81,7 @@ impl Archive {
         lost: ArchiveError,
     ) -> Result<(), ArchiveError> {
         let Some(remote) = &self.remote else { return Err(lost) };
-        let _asks = self.asks_for(remote, id)?;
+        self.may_ask(remote)?;
         let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
         let here = self.repository(tenant)?;
         match here.snapshot(theirs(id)) {
@@ -150,7 +155,7 @@ impl Archive {
             Err(_) => {}
         }
         let Some(remote) = &self.remote else { return Err(ArchiveError::NoCloud) };
-        let _asks = self.asks_for(remote, id)?;
+        self.may_ask(remote)?;
         let shelf = remote.shelf(tenant).map_err(ArchiveError::Cloud)?;
         match shelf.repository.snapshot(theirs(id)) {
             Ok(snapshot) => Ok((shelf.repository.clone(), snapshot, Source::Cloud)),

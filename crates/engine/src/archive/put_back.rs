@@ -17,6 +17,7 @@ impl Archive {
         tenant: &TenantId,
         id: SnapshotId,
         places: &Places,
+        trust: Trust,
     ) -> Result<(), ArchiveError> {
         let home_is_there = places.home.try_exists().map_err(ArchiveError::Home)?;
         let workspace_is_there = places.workspace.try_exists().map_err(ArchiveError::Home)?;
@@ -26,12 +27,15 @@ impl Archive {
             Vec::new()
         };
         let owner = owner(&places.home).or_else(|| owner(&places.workspace));
-        let remembered = State::load(&places.captured);
+        let remembered = match trust {
+            Trust::Looks => State::load(&places.captured),
+            Trust::Bytes => State::default(),
+        };
         let mended = self.with_snapshot(tenant, id, |repository, snapshot| {
             let of = |root| InPlace {
                 snapshot,
                 root,
-                trust: Trust::Looks,
+                trust,
                 newer: Newer::Replace,
                 effect: Effect::Write,
                 owner,

@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 
 use super::files::Life;
 use super::inner::Inner;
+use super::reserve;
 use super::word::{archive_failed, failed};
 use crate::agent;
 use crate::files::{FileError, FilePath, Stored, Tree};
@@ -124,7 +125,7 @@ impl Inner {
     ) -> Result<Option<Stored>, HostError> {
         let (host, tenant) = (Arc::clone(self), tenant.clone());
         let look = move || host.archive.stored(&tenant, snapshot, &host.files.scratch());
-        let looked = self.archive.unless_silent([snapshot].into(), look).await;
+        let looked = self.archive.unless_silent(look).await;
         let attempted = "look into a snapshot";
         let looked = looked.map_err(|error| failed(attempted, error))?;
         looked.map_err(|error| archive_failed(attempted, &error))
@@ -168,8 +169,7 @@ impl Inner {
 
     /// How much room there is on the disk.
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        let found = rustix::fs::statvfs(&self.options.data).ok()?;
-        Some(found.f_bavail.saturating_mul(found.f_frsize))
+        reserve::free_bytes(&self.options.data)
     }
 
     /// Removes what was taken out of its place. What is left of it is removed when a server starts.

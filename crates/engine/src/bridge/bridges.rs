@@ -16,7 +16,7 @@ use ash_core::number::{Seq, SpoolPosition};
 use ash_core::permission::Permission;
 use ash_core::resume::{Found, IfLost};
 use ash_core::session::{NumberedReport, Session};
-use ash_core::snapshot::PutBackOutcome;
+use ash_core::snapshot::{PutBackOutcome, Snapshot};
 use ash_core::time::Timestamp;
 use ash_protocol::{Answer, Ask, ExecRequest, ExecResult};
 use ash_store::SessionRecord;
@@ -76,12 +76,7 @@ impl BridgeHost {
             tracing::warn!(error, "not all that dead sandboxes left was cleared away");
         }
         let host = Arc::new(Inner::new(files, options, warm.clone()));
-        host.tasks.spawn(Arc::clone(&host.notes).keep_writing());
-        host.tasks.spawn(upkeep::clear_up(Arc::downgrade(&host)));
-        host.tasks.spawn(upkeep::thaw_forgotten(Arc::downgrade(&host)));
-        if is_enclosed {
-            host.tasks.spawn(upkeep::count_disk(Arc::downgrade(&host)));
-        }
+        upkeep::begin(&host);
         Ok(Self(host))
     }
 
@@ -102,14 +97,15 @@ impl BridgeHost {
         }
     }
 
+    /// The same, for another program that takes the place of this one in its process.
+    pub async fn hand_over(&self) {
+        self.0.guard.hand_over();
+        self.abandon().await;
+    }
+
     /// Leaves the machine as it was, if no sandbox is left on it.
     pub fn tidy_up(&self) {
-        let sandboxing = self.0.options.enclosure.sandboxing();
-        if let Some(cgroups) = sandboxing.map(|sandboxing| sandboxing.cgroups.clone())
-            && cgroups.list().is_ok_and(|left| left.is_empty())
-        {
-            let _taken_meanwhile = cgroups.remove();
-        }
+        self.0.tidy_up();
     }
 
     /// Where snapshots lie.
@@ -226,6 +222,15 @@ impl SandboxHost for BridgeHost {
             }
         }
         self.attach(sandbox, after, reporter).await.map(|()| Thawed::Gone)
+    }
+
+    async fn believe(
+        &self,
+        session: SessionId,
+        tenant: &TenantId,
+        proven: Option<&Snapshot>,
+    ) -> Result<(), HostError> {
+        self.0.believe(session, tenant, proven).await.map(drop)
     }
 
     fn unheard(
@@ -429,7 +434,7 @@ impl SandboxHost for BridgeHost {
 
     async fn fetch_snapshot(&self, tenant: &TenantId, snapshot: SnapshotId) -> Result<(), Failure> {
         let (host, tenant) = (Arc::clone(&self.0), tenant.clone());
-        let fetched = self.0.archive.unless_silent([snapshot].into(), move || {
+        let fetched = self.0.archive.unless_silent(move || {
             host.archive.with_snapshot(&tenant, snapshot, |here, found| Ok(here.is_present(found)?))
         });
         fetched.await.map_err(start_failed)?.map_err(not_prepared)
@@ -449,17 +454,17 @@ impl SandboxHost for BridgeHost {
         Ok(self.has_state(session).await?.then(|| self.0.files.workspace(session)))
     }
 
+    async fn is_over(&self, sandbox: SandboxRef) -> bool {
+        let host = Arc::clone(&self.0);
+        tokio::task::spawn_blocking(move || host.is_over(sandbox)).await.unwrap_or(false)
+    }
+
     fn isolation(&self, sandbox: SandboxRef) -> Option<&'static str> {
         self.0.isolation_of(sandbox).map(Isolation::as_str)
     }
 
     async fn list(&self) -> Result<Vec<SandboxRef>, HostError> {
-        let attempted = "list sandboxes";
-        let host = Arc::clone(&self.0);
-        // It looks at what every session has left.
-        let listed = tokio::task::spawn_blocking(move || host.files.alive()).await;
-        let listed = listed.map_err(|error| failed(attempted, error))?;
-        listed.map_err(|error| failed(attempted, error))
+        Arc::clone(&self.0).list().await
     }
 
     fn note(&self, record: &SessionRecord, session: &Session) {

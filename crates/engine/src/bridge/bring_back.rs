@@ -1,6 +1,5 @@
 //! Files that are not in place: fetched before a start, and brought back by it.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -40,12 +39,11 @@ impl Inner {
             return Ok(Ready::Stored);
         }
         let (archive, tenant) = (Arc::clone(&self.archive), tenant.clone());
-        let ids: BTreeSet<_> = kept.iter().map(|kept| kept.snapshot.captured.id).collect();
         let find = move || archive.find(&tenant, &kept, if_lost);
-        let mut found = self.archive.unless_silent(ids.clone(), find.clone()).await;
+        let mut found = self.archive.unless_silent(find.clone()).await;
         if if_lost == IfLost::GiveUp && matches!(found, Ok(Err(ArchiveError::Cloud(_)))) {
             // Whatever can be had without it will do.
-            found = self.archive.unless_silent(ids, find).await;
+            found = self.archive.unless_silent(find).await;
         }
         let found = found.map_err(|error| failed(LOOK, error))?;
         let unfit = |error| NotReady::Failed(not_prepared(error));

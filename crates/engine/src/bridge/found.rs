@@ -8,6 +8,7 @@ use ash_core::number::SpoolPosition;
 use tokio::time::timeout;
 
 use super::enclosure::Enclosure;
+use super::files::Life;
 use super::footing::Footing;
 use super::inner::Inner;
 use super::process::{Isolation, Process, Started};
@@ -131,6 +132,24 @@ impl Inner {
     fn is_bridge(&self, pid: u32) -> bool {
         let program = self.options.bridge.file_name();
         program.is_some_and(|program| tree::has_name(pid, &program.to_string_lossy()))
+    }
+
+    /// Every sandbox that is alive.
+    pub(super) async fn list(self: Arc<Self>) -> Result<Vec<SandboxRef>, HostError> {
+        let attempted = "list sandboxes";
+        // It looks at what every session has left.
+        let listed = tokio::task::spawn_blocking(move || self.files.alive()).await;
+        let listed = listed.map_err(|error| failed(attempted, error))?;
+        listed.map_err(|error| failed(attempted, error))
+    }
+
+    /// Whether a sandbox that lived is dead, or about to be. Blocks.
+    pub(super) fn is_over(&self, sandbox: SandboxRef) -> bool {
+        match self.files.life(sandbox) {
+            Ok(Life::Dead) => true,
+            Ok(Life::Alive(told)) => self.process_of(sandbox, told).is_some_and(Process::is_ending),
+            Ok(Life::Unborn) | Err(_) => false,
+        }
     }
 
     /// How strongly a sandbox is isolated, as whoever started it wrote down.

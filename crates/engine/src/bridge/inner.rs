@@ -10,12 +10,12 @@ use ash_protocol::{Answer, Ask};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::captures::Captures;
 use super::connection::{ConnectError, Connection, Question};
 use super::files::Files;
 use super::guard::Guard;
 use super::notes::Notes;
 use super::options::HostOptions;
-use super::persist::Captures;
 use super::pump::Pump;
 use super::report::Understanding;
 use super::state::{Link, State};
@@ -55,7 +55,10 @@ impl Inner {
             None => Arc::new(Archive::new(&options.data)),
         };
         let captures = Captures::default();
-        let (guard, tasks) = (Guard::new(&options.bridge), Tasks::new());
+        let (guard, tasks) = (
+            Guard::new(&options.bridge, &files.data().join("run"), options.orphan_ttl),
+            Tasks::new(),
+        );
         let notes = Arc::new(Notes::new(&options.data));
         Self { files, options, state, tasks, archive, captures, guard, company, warm, notes }
     }
@@ -64,6 +67,16 @@ impl Inner {
         self.tasks.abort().await;
         *self.state() = State::default();
         self.guard.end();
+    }
+
+    /// Removes the cgroups of sandboxes, if there are none.
+    pub(super) fn tidy_up(&self) {
+        let sandboxing = self.options.enclosure.sandboxing();
+        if let Some(cgroups) = sandboxing.map(|sandboxing| sandboxing.cgroups.clone())
+            && cgroups.list().is_ok_and(|left| left.is_empty())
+        {
+            let _taken_meanwhile = cgroups.remove();
+        }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

@@ -72,6 +72,7 @@ impl Inner {
         }
         if let Life::Alive(told) = self.files.life(sandbox)? {
             if let Some(process) = self.process_of(sandbox, told) {
+                self.guard.go(process);
                 // With nothing around it, also what is below.
                 tree::signal_tree(process, Signal::KILL);
             }
@@ -103,8 +104,9 @@ impl Inner {
             }
             Err(error) => Err(error),
         };
-        if frozen.is_err() {
-            self.state().frozen.remove(&sandbox);
+        match frozen {
+            Ok(()) => self.guard.pause(bridge, self.freezer(sandbox, FREEZE)?.as_ref()),
+            Err(_) => drop(self.state().frozen.remove(&sandbox)),
         }
         frozen
     }
@@ -125,14 +127,33 @@ impl Inner {
             }
         };
         let bridge = self.live_bridge(sandbox, THAW)?;
+        self.guard.go(bridge);
         if is_held {
             return Ok(());
         }
         match self.freezer(sandbox, THAW)? {
-            Some(cgroup) => blocking(THAW, move || cgroup.thaw()).await,
+            // A word is written, and nothing waited for: another thread would take longer to be asked.
+            Some(cgroup) => cgroup.thaw().map_err(|error| failed(THAW, error)),
             None => {
                 tree::wake_tree(bridge);
                 Ok(())
+            }
+        }
+    }
+
+    /// Tells the guard of what was paused before. Blocks.
+    pub(super) fn watch_paused(&self) {
+        let of_all = self.files.names().into_iter().flatten();
+        let all = of_all.flat_map(|session| self.files.of(session).unwrap_or_default());
+        for sandbox in all {
+            let Ok(bridge) = self.live_bridge(sandbox, FREEZE) else { continue };
+            let Ok(freezer) = self.freezer(sandbox, FREEZE) else { continue };
+            let is_frozen = match &freezer {
+                Some(cgroup) => cgroup.is_to_be_frozen().unwrap_or(false),
+                None => tree::is_stopped(bridge),
+            };
+            if is_frozen {
+                self.guard.pause(bridge, freezer.as_ref());
             }
         }
     }
@@ -180,7 +201,10 @@ impl Inner {
     fn kill_round(&self, sandbox: SandboxRef, signal: Signal) -> io::Result<bool> {
         if let Life::Alive(told) = self.files.life(sandbox)? {
             match self.process_of(sandbox, told) {
-                Some(process) => tree::signal_tree(process, Signal::KILL),
+                Some(process) => {
+                    self.guard.go(process);
+                    tree::signal_tree(process, Signal::KILL);
+                }
                 // It is just coming up, or just going, or it is no bridge at all.
                 None => drop(self.signal_strays(sandbox, signal)?),
             }

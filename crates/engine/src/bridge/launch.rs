@@ -164,7 +164,8 @@ impl Inner {
             from.outdated = true;
         }
         // What was cut before it reached the agent is in the log, and in no record.
-        let lacks_turns = found.native == Native::Intact && found.turns < start.turns;
+        let is_whole = matches!(found.native, Native::Intact | Native::Rebuilt);
+        let lacks_turns = is_whole && found.turns < start.turns;
         if (found.native == Native::Lost || lacks_turns)
             && let Some(style) = Lines::of(&agent.runtime)
             && self.files.life(sandbox).map_err(start_failed)? == Life::Unborn

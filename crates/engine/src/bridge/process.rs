@@ -94,6 +94,10 @@ impl Started {
     }
 }
 
+/// How the kernel says of a process that it exits, and among signals that it was killed.
+const EXITING: u64 = 0x4;
+const KILLED: u64 = 1 << 8;
+
 /// A process: another one that has its number later is not it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
@@ -107,9 +111,27 @@ impl Process {
         Some(Self { pid, began: Stat::of(pid)?.began })
     }
 
+    /// When it began, in the clock of the machine.
+    pub(super) fn began(self) -> u64 {
+        self.began
+    }
+
     /// Whether it has not ended, or at least keeps its number.
     pub(super) fn is_there(self) -> bool {
         Stat::of(self.pid).is_some_and(|now| now.began == self.began)
+    }
+
+    /// Whether it has ended, ends, or was killed and has yet to notice.
+    pub(super) fn is_ending(self) -> bool {
+        Stat::of(self.pid).is_none_or(|now| now.began != self.began || now.ends) || {
+            let status = fs::read_to_string(format!("/proc/{}/status", self.pid));
+            let pending = status.unwrap_or_default();
+            let mut pending = pending.lines().filter_map(|line| {
+                let mask = line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:"))?;
+                u64::from_str_radix(mask.trim(), 16).ok()
+            });
+            pending.any(|mask| mask & KILLED != 0)
+        }
     }
 
     /// A handle of it, to which nobody else ever answers.
@@ -145,6 +167,8 @@ pub(super) struct Stat {
     /// What it does, in one letter.
     pub(super) state: char,
     pub(super) parent: u32,
+    /// Whether it is on its way out, or dead.
+    ends: bool,
     /// When it began, in ticks since the machine did.
     began: u64,
 }
@@ -152,16 +176,19 @@ pub(super) struct Stat {
 impl Stat {
     /// Of whoever has this number now.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        // Between the parent and the beginning.
-        const FIELDS_BETWEEN: usize = 17;
+        // Between the parent and the flags, and between these and the beginning.
+        const FIELDS_BEFORE_FLAGS: usize = 4;
+        const FIELDS_BETWEEN: usize = 12;
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
         let stat = String::from_utf8_lossy(&stat);
         // The name stands in parentheses and may hold anything, parentheses too.
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
+        let flags: u64 = fields.nth(FIELDS_BEFORE_FLAGS)?.parse().ok()?;
         let began = fields.nth(FIELDS_BETWEEN)?.parse().ok()?;
-        Some(Self { state, parent, began })
+        let ends = flags & EXITING != 0 || matches!(state, 'Z' | 'X');
+        Some(Self { state, parent, ends, began })
     }
 
     /// The process that this was said about.
@@ -173,6 +200,19 @@ impl Stat {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn who_was_killed_is_not_taken_for_alive_for_a_moment() {
+        for _ in 0..50 {
+            let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+            let process = Process::of(child.id()).unwrap();
+            assert!(!process.is_ending());
+            process.send(Signal::KILL);
+            assert!(process.is_ending());
+            child.wait().unwrap();
+            assert!(process.is_ending());
+        }
+    }
 
     #[test]
     fn a_process_is_known_by_its_number_and_its_beginning() {

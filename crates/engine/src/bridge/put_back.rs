@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::snapshot::PutBackOutcome;
+use ash_snapshot::Trust;
 
 use super::came;
 use super::files::Life;
 use super::inner::Inner;
+use super::mend;
 use super::word::{archive_failed, failed};
 use crate::host::{Comparison, Detail, HostError};
 
@@ -36,8 +38,18 @@ impl Inner {
             }
             host.files.make_room(session)?;
             host.files.clear_place(session)?;
-            match host.archive.put_back(&tenant, snapshot, &host.files.places(session)) {
-                Ok(()) => came::forget(&host.files, session).map(|()| PutBackOutcome::Done),
+            let boot = &*host.options.boot_id;
+            // What the machine was restarted over may be something else than it looks.
+            let trust = match mend::is_believed(&host.files, session, boot)? {
+                true => Trust::Looks,
+                false => Trust::Bytes,
+            };
+            let places = host.files.places(session);
+            match host.archive.put_back(&tenant, snapshot, &places, trust) {
+                Ok(()) => {
+                    mend::note_use(&host.files, session, boot)?;
+                    came::forget(&host.files, session).map(|()| PutBackOutcome::Done)
+                }
                 Err(error) if error.is_lost() => {
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(error, session.id = %session, "snapshot {snapshot} is lost");
@@ -57,7 +69,7 @@ impl Inner {
     ) -> Result<bool, HostError> {
         let (host, tenant) = (Arc::clone(self), tenant.clone());
         let look = move || host.archive.has(&tenant, snapshot);
-        let found = self.archive.unless_silent([snapshot].into(), look).await;
+        let found = self.archive.unless_silent(look).await;
         let found = found.map_err(|error| failed(LOOK, error))?;
         found.map_err(|error| archive_failed(LOOK, &error))
     }
@@ -70,9 +82,8 @@ impl Inner {
     ) -> Result<Option<Comparison>, HostError> {
         let _place = self.captures.place().await.map_err(|error| failed(COMPARE, error))?;
         let (host, tenant) = (Arc::clone(self), tenant.clone());
-        let ids = [both.0, both.1].into_iter().flatten().collect();
         let compare = move || host.archive.compare(&tenant, both, detail);
-        let compared = self.archive.unless_silent(ids, compare);
+        let compared = self.archive.unless_silent(compare);
         match compared.await.map_err(|error| failed(COMPARE, error))? {
             Ok(comparison) => Ok(Some(comparison)),
             Err(error) if error.is_lost() => Ok(None),

@@ -229,6 +229,7 @@ impl NewRecord {
         };
         match unlinkat(&directory, NEW, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::ISDIR) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;

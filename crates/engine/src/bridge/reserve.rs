@@ -8,6 +8,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,23 @@ const LAST: &str = "reserve.last";
 
 /// For how long a disk is full, after room was given up, until a sandbox is ended for it.
 const STILL_FULL: Duration = Duration::from_secs(5);
+
+/// Gives up room that was kept on a disk that is full, for a server that starts. Says whether there was any.
+pub fn give_up_reserve(data: &Path) -> bool {
+    let is_full = free_bytes(data).is_some_and(|free| free < RESERVE / 2);
+    let given_up =
+        is_full && [NAME, LAST].iter().any(|name| fs::remove_file(data.join(name)).is_ok());
+    if given_up {
+        tracing::warn!("the disk is full: room that was kept for records is given up");
+    }
+    given_up
+}
+
+/// How much room there is on the disk.
+pub(super) fn free_bytes(data: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(data).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
 
 impl Inner {
     /// Takes the room, if there is plenty and it is not taken.

@@ -76,8 +76,14 @@ fn turns_after(home: &Path, bytes: u64) -> io::Result<u32> {
 pub(super) fn set_aside(home: &Path, incarnation: Incarnation) -> io::Result<()> {
     let directory = match beneath(home, DIRECTORY, OFlags::PATH | OFlags::DIRECTORY) {
         Ok(directory) => directory,
-        // Where there is no such directory there is no record: a link is not followed.
-        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(()),
+        Err(Errno::NOENT) => return Ok(()),
+        // Where there is no such directory there is no record: a link is not followed, and makes room for one.
+        Err(Errno::LOOP | Errno::NOTDIR) => {
+            let home =
+                open(home, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            let aside = format!("{DIRECTORY}.lost-{incarnation}");
+            return Ok(renameat(&home, DIRECTORY, &home, aside)?);
+        }
         Err(errno) => return Err(errno.into()),
     };
     let lost = format!("conversation.lost-{incarnation}.jsonl");
@@ -224,7 +230,7 @@ mod test {
         assert_eq!(verify(&home, Some(&proof("said", 1)), (1, 1)), (Native::Lost, 0));
         set_aside(&home, Incarnation::new(3)).unwrap();
         assert!(outside.join("conversation.jsonl").exists());
-        fs::remove_file(home.join(".ash")).unwrap();
+        assert!(home.join(".ash.lost-3").is_symlink(), "the link makes room");
         fs::rename(&outside, home.join(".ash")).unwrap();
         assert_eq!(verify(&home, Some(&proof("said", 1)), (1, 1)), (Native::Intact, 1));
         set_aside(&home, Incarnation::new(3)).unwrap();

@@ -21,9 +21,20 @@ use super::still::Still;
 use super::{disk, quota, tree};
 use crate::host::SandboxRef;
 
+/// Begins all of it.
+pub(super) fn begin(host: &Arc<Inner>) {
+    host.tasks.spawn(Arc::clone(&host.notes).keep_writing());
+    host.tasks.spawn(clear_up(Arc::downgrade(host)));
+    host.tasks.spawn(thaw_forgotten(Arc::downgrade(host)));
+    host.tasks.spawn(watch_paused(Arc::downgrade(host)));
+    if host.options.enclosure.sandboxing().is_some() {
+        host.tasks.spawn(count_disk(Arc::downgrade(host)));
+    }
+}
+
 /// Removes what sandboxes left that died without a server, and those that waited for a session. From then on
 /// others are kept ready.
-pub(super) async fn clear_up(host: Weak<Inner>) {
+async fn clear_up(host: Weak<Inner>) {
     let Some(host) = host.upgrade() else { return };
     let pool = host.warm.clone();
     if let Some(pool) = &pool {
@@ -43,6 +54,12 @@ pub(super) async fn clear_up(host: Weak<Inner>) {
     }
 }
 
+/// Has somebody see to it that what an earlier server paused does not live for ever, if this one is killed too.
+async fn watch_paused(host: Weak<Inner>) {
+    let Some(host) = host.upgrade() else { return };
+    let _done = tokio::task::spawn_blocking(move || host.watch_paused()).await;
+}
+
 /// Waits until a sandbox is listened to, or there is no host: where nothing is, nothing has to be looked at.
 async fn company(host: &Weak<Inner>) {
     let watched = |host: Arc<Inner>| (host.company.watch(), host.connected().is_empty());
@@ -56,7 +73,7 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Thaws sandboxes that are listened to and frozen though nobody wants it, for as long as there is a host.
 /// One that nobody listens to is thawed when it is attached to.
-pub(super) async fn thaw_forgotten(host: Weak<Inner>) {
+async fn thaw_forgotten(host: Weak<Inner>) {
     loop {
         sleep(LOOK).await;
         company(&host).await;
@@ -92,7 +109,7 @@ const STILL: Duration = Duration::from_secs(10);
 const STILL_SHARE: u32 = 100;
 
 /// Ends sandboxes whose files have grown beyond their limit, for as long as there is a host.
-pub(super) async fn count_disk(host: Weak<Inner>) {
+async fn count_disk(host: Weak<Inner>) {
     let mut due: BTreeMap<SandboxRef, Due> = BTreeMap::new();
     let mut counting = JoinSet::new();
     loop {

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 use ash_core::id::{SessionId, TenantId};
-use ash_core::resume::{Found, IfLost, Source, Transcript, Workspace};
+use ash_core::resume::{Found, FromSnapshot, IfLost, Source, Transcript, Workspace};
 use ash_core::snapshot::{Captured, Snapshot};
 use ash_store::StoredSnapshot;
 use rustix::fs::syncfs;
@@ -84,10 +84,27 @@ pub(super) fn prepare(
         is_there && !is_alive && (is_torn || !mend::is_believed(files, session, boot)?);
     let mended = match saved {
         Some(saved) if is_doubted => mend::mend(files, session, saved, (boot, user))?,
-        Some(_) | None => mend::told_before(files, sandbox, boot)?,
+        Some(_) | None => {
+            let mut told = mend::told_before(files, sandbox, boot)?;
+            // What nobody took note of may have been collected since.
+            if let (Some(told), Some(saved)) = (&mut told, saved) {
+                told.as_found =
+                    told.as_found.filter(|found| saved.archive.is_here(saved.tenant, found.id));
+            }
+            told
+        }
     };
-    if is_doubted && mended.is_none() && came::to_tell(files, sandbox)?.is_none() {
-        came::note(files, session, How::Unverified)?;
+    let is_unverified = is_doubted && mended.is_none();
+    match came::to_tell(files, sandbox)? {
+        None if is_unverified => came::note(files, session, How::Unverified)?,
+        // Nobody has anything that it could be held against.
+        Some(How::Restored { from, source }) if is_unverified && is_torn => {
+            let unverified =
+                from.unverified.max(saved.map_or(0, |saved| saved.snapshot.captured.files));
+            let from = FromSnapshot { unverified, ..from };
+            came::note(files, session, How::Restored { from, source })?;
+        }
+        Some(_) | None => {}
     }
     let (native, turns) = rebuild::find(files, sandbox, known, user)?;
     let begin = |new: &Path| {

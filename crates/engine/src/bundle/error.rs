@@ -25,7 +25,7 @@ pub enum BundleError {
     #[error("there is too little room on the disk for the bundle")]
     NoRoom,
     /// The snapshot that it was to be made of is gone.
-    #[error("there is no snapshot of it any more")]
+    #[error("there is no snapshot of it")]
     Gone,
     /// What it is made of is in the cloud alone, which does not answer.
     #[error(transparent)]

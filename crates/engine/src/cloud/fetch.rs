@@ -61,12 +61,13 @@ pub(crate) struct Fetched {
 }
 
 impl Cloud {
-    /// The latest sessions of a tenant that are there, newest first. Blocks.
+    /// The latest sessions of a tenant that are there, newest first, and those of which nothing can be read here.
+    /// Blocks.
     pub(super) fn sessions(
         &self,
         tenant: &TenantId,
         limit: usize,
-    ) -> Result<Vec<CloudSession>, CloudError> {
+    ) -> Result<(Vec<CloudSession>, Vec<SessionId>), CloudError> {
         let shelf = self.0.remote.shelf(tenant)?;
         let mut sessions: BTreeMap<SessionId, Heads> = BTreeMap::new();
         for listed in shelf.list("sessions/")? {
@@ -81,16 +82,24 @@ impl Cloud {
         self.0.remote.is_here()?;
         let mut sessions: Vec<(SessionId, Heads)> = sessions.into_iter().collect();
         sessions.sort_by_key(|(session, heads)| Reverse((heads.put_at, *session)));
-        let mut found = Vec::new();
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for (session, heads) in sessions.into_iter().take(limit) {
-            match shelf.latest_readable(&heads.names, (tenant, session)) {
+            let whose = (tenant, session);
+            match shelf.latest_readable(&heads.names, whose) {
                 Ok(Some(head)) => found.push(shown(head)),
-                // It went meanwhile, or nobody here can use it: the others are there all the same.
-                Ok(None) | Err(CloudError::TooNew { .. }) => {}
+                // It went meanwhile, or is damaged: the others are there all the same.
+                Ok(None) => {
+                    let is_damaged =
+                        |name| matches!(shelf.head(name, whose), Err(CloudError::Damaged(_)));
+                    if heads.names.iter().any(|name| is_damaged(name)) {
+                        unreadable.push(session);
+                    }
+                }
+                Err(CloudError::TooNew { .. }) => unreadable.push(session),
                 Err(error) => return Err(error),
             }
         }
-        Ok(found)
+        Ok((found, unreadable))
     }
 }
 

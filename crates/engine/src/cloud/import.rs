@@ -16,12 +16,12 @@ use crate::import::{Arrival, Name, Settled, Supply, Understand};
 const PATIENCE: Duration = Duration::from_secs(15);
 
 impl Engine {
-    /// The latest sessions of a tenant that are in the cloud, newest first.
+    /// The latest sessions of a tenant that are in the cloud, newest first, and those of which nothing can be read here.
     pub async fn sessions_in_cloud(
         &self,
         tenant: &TenantId,
         limit: u32,
-    ) -> Result<Vec<CloudSession>, EngineError> {
+    ) -> Result<(Vec<CloudSession>, Vec<SessionId>), EngineError> {
         let (cloud, tenant) = (self.the_cloud()?.clone(), tenant.clone());
         Ok(soon(blocking(move || cloud.sessions(&tenant, limit as usize))).await?)
     }

@@ -60,6 +60,7 @@ pub(crate) use owed::{as_it_is, to_bring_up};
 pub(crate) use place::{Remote, Shelf};
 pub(crate) use remove::to_remove;
 pub(crate) use set::{AgentRecord, MAX_LOG};
+pub(crate) use silence::is_too_long;
 pub(crate) use still::is_not_whole_there;
 pub(crate) use upload::MAX_SNAPSHOTS;
 pub use wait::CloudFailure;

@@ -17,12 +17,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ash_core::id::TenantId;
-use ash_snapshot::objects::{self, Listed, LocalObjects, Objects, Options, Put};
+use ash_snapshot::objects::{self, Listed, LocalObjects, Objects, Options, Put, Signs};
 use ash_snapshot::{Repository, SnapshotError};
 
 use super::error::CloudError;
 use super::pace::{Pace, Paced};
-use super::silence::Silence;
+use super::silence;
 use super::which::Expected;
 
 /// Digits that nobody else comes upon.
@@ -40,8 +40,8 @@ pub(crate) struct Remote {
     root: OnceLock<Box<dyn Objects>>,
     pub(super) expected: Mutex<Expected>,
     pace: Option<Arc<Pace>>,
-    /// Whether it says anything.
-    silence: Silence,
+    /// What it says.
+    signs: Signs,
     open: Mutex<BTreeMap<TenantId, Arc<Shelf>>>,
 }
 
@@ -64,18 +64,17 @@ impl Remote {
         bytes_per_second: Option<NonZeroU64>,
     ) -> io::Result<Self> {
         let url = url.trim_end_matches('/').to_owned();
-        let silence = Silence::default();
-        let reach = Options { signs: silence.signs.clone(), ..reach };
+        let signs = Signs::default();
+        let reach = Options { signs: signs.clone(), ..reach };
         // A directory is not made before it is known whether one should be there.
         let root = match objects::directory(&url) {
             Ok(_) => OnceLock::new(),
-            Err(_) => OnceLock::from(silence.over(objects::open(&url, &reach)?)),
+            Err(_) => OnceLock::from(silence::over(objects::open(&url, &reach)?, &signs)),
         };
-        let signs = &silence.signs;
         let pace = |most: NonZeroU64| Arc::new(Pace::new(most.get(), signs.clone()));
         let pace = bytes_per_second.map(pace);
         let (expected, open) = (Mutex::default(), Mutex::default());
-        Ok(Self { url, reach, root, expected, pace, silence, open })
+        Ok(Self { url, reach, root, expected, pace, signs, open })
     }
 
     pub(super) fn url(&self) -> &str {
@@ -89,7 +88,7 @@ impl Remote {
         }
         let root = objects::open(&self.url, &self.reach);
         let root = root.map_err(|error| CloudError::there(&error))?;
-        Ok(&**self.root.get_or_init(|| self.silence.over(root)))
+        Ok(&**self.root.get_or_init(|| silence::over(root, &self.signs)))
     }
 
     /// A tenant's part of the bucket. What is asked of a server is tried out when it is opened first. Blocks.
@@ -123,19 +122,17 @@ impl Remote {
 
     fn at_pace(&self, objects: Box<dyn Objects>) -> Box<dyn Objects> {
         match &self.pace {
-            Some(pace) => self.silence.over(Box::new(Paced::new(objects, Arc::clone(pace)))),
-            None => self.silence.over(objects),
+            Some(pace) => {
+                let paced = Box::new(Paced::new(objects, Arc::clone(pace)));
+                silence::over(paced, &self.signs)
+            }
+            None => silence::over(objects, &self.signs),
         }
     }
 
     /// How often it has said something.
     pub(crate) fn signs(&self) -> u64 {
-        self.silence.signs.count()
-    }
-
-    /// Resolves when it was asked something and has said nothing for too long, and that `matters` all that time.
-    pub(crate) async fn is_silent(&self, matters: impl Fn() -> bool) {
-        self.silence.is_too_long(matters).await;
+        self.signs.count()
     }
 }
 

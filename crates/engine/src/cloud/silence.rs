@@ -1,11 +1,9 @@
 //! A cloud that hangs: it was asked, and nothing comes.
 //!
 //! What is waited for is the next sign that it is there: an answer, a part of one, a slice of what may pass. So a slow
-//! line is no silence, however long everything takes.
+//! line is no silence, however long everything takes. What others ask and are answered is none of it.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ash_snapshot::objects::{Listed, NewObject, Objects, Put, Signs};
@@ -17,88 +15,64 @@ const LONGEST: Duration = Duration::from_secs(8);
 /// How often that is looked at.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Whether something was asked, and what has come.
-#[derive(Clone, Default)]
-pub(super) struct Silence {
-    asked: Arc<AtomicUsize>,
-    pub(super) signs: Signs,
-}
-
-impl Silence {
-    /// Resolves when nothing has come for too long though something was asked for, and `matters` all that time.
-    pub(super) async fn is_too_long(&self, matters: impl Fn() -> bool) {
-        let (mut heard, mut since) = (self.signs.count(), Instant::now());
-        loop {
-            tokio::time::sleep(EVERY).await;
-            let now = self.signs.count();
-            if now != heard || self.asked.load(Ordering::Relaxed) == 0 || !matters() {
-                (heard, since) = (now, Instant::now());
-            } else if since.elapsed() >= LONGEST {
-                return;
-            }
+/// Resolves when nothing has come for too long though something was asked for.
+pub(crate) async fn is_too_long(signs: &Signs) {
+    let (mut heard, mut since) = (signs.count(), Instant::now());
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let now = signs.count();
+        if now != heard || !signs.is_awaited() {
+            (heard, since) = (now, Instant::now());
+        } else if since.elapsed() >= LONGEST {
+            return;
         }
     }
-
-    /// Objects that are listened to.
-    pub(super) fn over(&self, below: Box<dyn Objects>) -> Box<dyn Objects> {
-        Box::new(Heard { below, silence: self.clone() })
-    }
-
-    fn ask(&self) -> Asked<'_> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        Asked(self)
-    }
 }
 
-/// Something was asked, and is answered when this is dropped.
-struct Asked<'a>(&'a Silence);
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        self.0.signs.add();
-        self.0.asked.fetch_sub(1, Ordering::Relaxed);
-    }
+/// Objects that are listened to.
+pub(super) fn over(below: Box<dyn Objects>, signs: &Signs) -> Box<dyn Objects> {
+    Box::new(Heard { below, signs: signs.clone() })
 }
 
 /// Objects that are listened to.
 struct Heard {
     below: Box<dyn Objects>,
-    silence: Silence,
+    signs: Signs,
 }
 
 impl Objects for Heard {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<Put> {
-        let _asked = self.silence.ask();
+        let _asked = self.signs.ask();
         self.below.put(name, bytes)
     }
 
     fn begin(&self) -> io::Result<Box<dyn NewObject + '_>> {
         let below = self.below.begin()?;
-        Ok(Box::new(HeardNew { below, silence: &self.silence }))
+        Ok(Box::new(HeardNew { below, signs: &self.signs }))
     }
 
     fn get(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
-        let _asked = self.silence.ask();
+        let _asked = self.signs.ask();
         self.below.get(name, most)
     }
 
     fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Vec<u8>> {
-        let _asked = self.silence.ask();
+        let _asked = self.signs.ask();
         self.below.get_range(name, offset, length)
     }
 
     fn get_end(&self, name: &str, length: u64) -> io::Result<(Vec<u8>, u64)> {
-        let _asked = self.silence.ask();
+        let _asked = self.signs.ask();
         self.below.get_end(name, length)
     }
 
     fn list(&self, prefix: &str) -> io::Result<Vec<Listed>> {
-        let _asked = self.silence.ask();
+        let _asked = self.signs.ask();
         self.below.list(prefix)
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
-        let _asked = self.silence.ask();
+        let _asked = self.signs.ask();
         self.below.delete(name)
     }
 
@@ -125,7 +99,7 @@ impl Objects for Heard {
 
 struct HeardNew<'a> {
     below: Box<dyn NewObject + 'a>,
-    silence: &'a Silence,
+    signs: &'a Signs,
 }
 
 impl NewObject for HeardNew<'_> {
@@ -134,7 +108,7 @@ impl NewObject for HeardNew<'_> {
     }
 
     fn finish(self: Box<Self>, name: &str) -> io::Result<Put> {
-        let _asked = self.silence.ask();
+        let _asked = self.signs.ask();
         self.below.finish(name)
     }
 }
@@ -145,23 +119,20 @@ mod test {
 
     #[tokio::test(start_paused = true)]
     async fn only_who_was_asked_and_says_nothing_is_silent() {
-        let silence = Silence::default();
+        let signs = Signs::default();
         let minutes = Duration::from_secs(600);
-        let mut waited = Box::pin(silence.is_too_long(|| true));
+        let mut waited = Box::pin(is_too_long(&signs));
         assert!(tokio::time::timeout(minutes, &mut waited).await.is_err(), "nothing was asked");
-        let asked = silence.ask();
+        let asked = signs.ask();
         for _ in 0..100 {
             // A part comes every now and then: it is slow, and there.
             assert!(tokio::time::timeout(LONGEST / 2, &mut waited).await.is_err());
-            silence.signs.add();
+            signs.add();
         }
         let begun = Instant::now();
         waited.await;
         assert!(begun.elapsed() >= LONGEST / 2 && begun.elapsed() < LONGEST * 2);
-        // Somebody else waits for it, and this one does not.
-        let elsewhere = silence.is_too_long(|| false);
-        assert!(tokio::time::timeout(minutes, elsewhere).await.is_err());
         drop(asked);
-        assert!(tokio::time::timeout(minutes, silence.is_too_long(|| true)).await.is_err());
+        assert!(tokio::time::timeout(minutes, is_too_long(&signs)).await.is_err());
     }
 }

@@ -178,8 +178,8 @@ impl Driver {
         let mut pause = FIRST_RETRY;
         loop {
             match self.shared.store.claim_session(self.id, self.shared.owner).await {
+                // That says nothing of whether there is room for what happens: little is written.
                 Ok(claimed) => {
-                    self.shared.recorded();
                     self.shared.places.note(&claimed.session);
                     // The last owner may have died before it had done so.
                     self.shared.host.note(&claimed.record, &claimed.session);

@@ -17,13 +17,13 @@ use ash_core::id::{SessionId, SnapshotId};
 use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::resume::{Found, Source};
 use ash_core::session::{Effect, Fact, Sandbox, Session};
-use ash_core::snapshot::{PersistOutcome, PutBackOutcome};
+use ash_core::snapshot::{PersistOutcome, PutBackOutcome, Snapshot};
 use ash_store::{Place, SessionRecord};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::past::LogOf;
-use crate::host::{HostError, Persist, Persisted, Reporter, SandboxRef, StandStill, Start, Thawed};
+use crate::host::{HostError, Persist, Reporter, SandboxRef, StandStill, Start, Thawed};
 use crate::leave::Leave;
 use crate::registry::{FactSender, Told};
 use crate::shared::{Link, Shared};
@@ -142,9 +142,9 @@ impl Hands {
                 Effect::StartSandbox { incarnation, .. } | Effect::Thaw { incarnation, .. } => {
                     self.connect(record, incarnation, effect);
                 }
-                Effect::Persist { incarnation, number, unless_like, only_if_busy } => {
+                Effect::Persist { incarnation, number, unless_like, only_if_busy, proven } => {
                     let sandbox = SandboxRef { session: self.session, incarnation };
-                    self.persist(record, sandbox, number, (unless_like, only_if_busy));
+                    self.persist(record, sandbox, number, (unless_like, only_if_busy, proven));
                 }
                 Effect::PutBack { number, snapshot } => {
                     self.put_back(record, number, snapshot.captured.id);
@@ -214,7 +214,7 @@ impl Hands {
         record: &SessionRecord,
         sandbox: SandboxRef,
         number: u64,
-        (unless_like, only_if_busy): (Option<SnapshotId>, bool),
+        (unless_like, only_if_busy, proven): (Option<SnapshotId>, bool, Option<Box<Snapshot>>),
     ) {
         let (still, moves) = StandStill::new();
         let lane = self.lane.as_ref();
@@ -227,11 +227,10 @@ impl Hands {
         let before = self.last_capture.replace(last_told);
         self.shared.tasks.spawn(async move {
             let _until_told: oneshot::Sender<()> = told;
-            let persist = Persist { sandbox, tenant: &tenant, unless_like, only_if_busy };
+            let (tenant, proven) = (&tenant, proven.as_deref());
+            let persist = Persist { sandbox, tenant, unless_like, only_if_busy, proven };
             let outcome = match shared.host.persist(persist, still).await {
-                Ok(Persisted::Captured(captured)) => PersistOutcome::Captured(captured),
-                Ok(Persisted::Unchanged) => PersistOutcome::Unchanged,
-                Ok(Persisted::Gone) => PersistOutcome::Gone,
+                Ok(persisted) => persisted.outcome(),
                 Err(error) => PersistOutcome::Failed { message: error.to_string() },
             };
             shared.counts.persisted(&outcome);

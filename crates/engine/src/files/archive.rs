@@ -1,7 +1,8 @@
 //! What is in a bundle, read strictly: whoever made it is not trusted.
 //!
 //! Names and sizes are bounded before anything is held; what a bundle unpacks to is bounded however
-//! small it is; only directories, ordinary files and links that stay inside are taken.
+//! small it is; only directories, ordinary files and links that stay inside are taken. A hard link to a file of the
+//! bundle is a copy of that: so tar writes a file that it comes by twice, as it does where it follows links.
 
 use std::io::{self, Read};
 
@@ -24,8 +25,18 @@ const MAX_STREAM_BYTES: u64 = MAX_UNPACKED_BYTES + 4096 * MAX_FILES as u64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Directory,
-    File { size: u64, can_run: bool },
-    Link { target: Vec<u8> },
+    File {
+        size: u64,
+        can_run: bool,
+    },
+    Link {
+        target: Vec<u8>,
+    },
+    /// What an earlier file of the bundle is.
+    Copy {
+        of: FilePath,
+        can_run: bool,
+    },
 }
 
 /// Goes through a bundle. Every entry that is visited is one that is taken.
@@ -152,18 +163,20 @@ fn understood(
         return Ok((!path.is_root()).then_some((path, Item::Directory)));
     }
     let path = FilePath::file(name).map_err(misplaced)?;
+    let can_run = header.mode().map_err(unreadable)? & 0o100 != 0;
+    let named = || header.link_name_bytes().map(std::borrow::Cow::into_owned);
+    let target = || target.or_else(named).unwrap_or_default();
     let item = if kind == EntryType::Regular {
-        let can_run = header.mode().map_err(unreadable)? & 0o100 != 0;
         Item::File { size: header.entry_size().map_err(unreadable)?, can_run }
     } else if kind == EntryType::Symlink {
-        let named = || header.link_name_bytes().map(std::borrow::Cow::into_owned);
-        let target = target.or_else(named).unwrap_or_default();
+        let target = target();
         if !stays_inside(&path, &target) {
             return Err(wrong("is a link that leads out of the workspace"));
         }
         Item::Link { target }
     } else if kind == EntryType::Link {
-        return Err(wrong("is a hard link"));
+        let out = |_| wrong("is a hard link that leads out of the workspace");
+        Item::Copy { of: FilePath::file(&target()).map_err(out)?, can_run }
     } else {
         return Err(wrong("is neither a file, a directory nor a link"));
     };

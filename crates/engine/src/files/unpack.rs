@@ -9,7 +9,7 @@ use super::beneath::Tree;
 use super::path::FilePath;
 use super::walk::Kind;
 use super::write::Executable;
-use super::{FileError, MAX_FILES, MAX_HELD_BYTES};
+use super::{FileError, MAX_FILES, MAX_HELD_BYTES, MAX_UNPACKED_BYTES};
 
 /// What became of a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +41,14 @@ impl Tree {
                     unpacked.files += 1;
                 }
                 Item::File { size, can_run } => {
-                    let executable = if can_run { Executable::Yes } else { Executable::No };
-                    unpacked.bytes += self.write(&path, executable, &mut content.take(size))?;
+                    unpacked.bytes += self.write(&path, can(can_run), &mut content.take(size))?;
+                    unpacked.files += 1;
+                }
+                Item::Copy { of, can_run } => {
+                    // The agent may have made something else of it since.
+                    let size = plan.entries.get(&of).map_or(0, |planned| planned.size);
+                    let whole = self.read(&of, size)?.file;
+                    unpacked.bytes += self.write(&path, can(can_run), &mut whole.take(size))?;
                     unpacked.files += 1;
                 }
             }
@@ -52,31 +58,47 @@ impl Tree {
     }
 }
 
+fn can(run: bool) -> Executable {
+    if run { Executable::Yes } else { Executable::No }
+}
+
 /// What a bundle would make, as far as it was looked at.
 #[derive(Default)]
 struct Plan {
-    entries: BTreeMap<FilePath, Kind>,
+    entries: BTreeMap<FilePath, Planned>,
     held: usize,
+    /// What all files have together.
+    bytes: u64,
+}
+
+struct Planned {
+    kind: Kind,
+    size: u64,
 }
 
 impl Plan {
     fn add(&mut self, tree: &Tree, path: FilePath, item: &Item) -> Result<(), FileError> {
-        let kind = match item {
-            Item::Directory => Kind::Directory,
-            Item::File { .. } => Kind::File,
-            Item::Link { .. } => Kind::Link,
-        };
         let wrong = |why: &str| bad(format!("{path:?} {why}"));
+        let kind_at = |path: &[u8]| self.entries.get(path).map(|planned| planned.kind);
+        let (kind, size) = match item {
+            Item::Directory => (Kind::Directory, 0),
+            Item::File { size, .. } => (Kind::File, *size),
+            Item::Link { .. } => (Kind::Link, 0),
+            Item::Copy { of, .. } => match self.entries.get(of) {
+                Some(Planned { kind: Kind::File, size }) => (Kind::File, *size),
+                Some(_) | None => return Err(wrong("is a hard link to no file of it")),
+            },
+        };
         for parent in path.parents() {
-            match self.entries.get(parent) {
+            match kind_at(parent) {
                 Some(Kind::Directory) | None => {}
                 Some(Kind::File | Kind::Link) => {
                     return Err(wrong("lies in something that is no directory"));
                 }
             }
         }
-        match self.entries.get(&path) {
-            Some(before) if *before != kind || kind != Kind::Directory => {
+        match kind_at(path.as_bytes()) {
+            Some(before) if before != kind || kind != Kind::Directory => {
                 return Err(wrong("is in it twice"));
             }
             Some(_) => return Ok(()),
@@ -105,7 +127,11 @@ impl Plan {
         if self.entries.len() >= MAX_FILES || self.held > MAX_HELD_BYTES {
             return Err(bad(format!("it has more than {MAX_FILES} entries, or too long names")));
         }
-        self.entries.insert(path, kind);
+        self.bytes = self.bytes.saturating_add(size);
+        if self.bytes > MAX_UNPACKED_BYTES {
+            return Err(bad("its files have more than 1 GB".to_owned()));
+        }
+        self.entries.insert(path, Planned { kind, size });
         Ok(())
     }
 

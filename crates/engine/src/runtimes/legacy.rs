@@ -7,7 +7,8 @@
 //!
 //! 1. the outermost directory `node_modules` that it lies in, if it was installed as a package;
 //! 2. else the nearest directory above it that has a `node_modules`, or a `package.json`, or else its own; and as far
-//!    above that as the links in that `node_modules` lead, as they do in a workspace of several packages.
+//!    above that as the links in that `node_modules` lead, or to where a workspace of several packages begins
+//!    (`pnpm-workspace.yaml`, or `workspaces` in its `package.json`).
 //!
 //! Everything is looked up at each start of a sandbox, so that a program that is put there later is found.
 //! `docs/legacy.md` is the manual.
@@ -253,10 +254,29 @@ fn tree_of(entry: &Path) -> io::Result<(PathBuf, &'static str)> {
     let with = |name: &str| own.ancestors().find(|above| above.join(name).exists());
     let root = with("node_modules").or_else(|| with("package.json")).unwrap_or(own);
     let mut tree = root.to_owned();
+    // In a workspace of packages what one needs can lie with any other, and links lead to links.
+    if let Some(workspace) = own.ancestors().find(|above| is_workspace(above))
+        && depth(workspace) >= LEAST_DEPTH
+        && tree.starts_with(workspace)
+    {
+        tree = workspace.to_owned();
+    }
     for target in links_of(&root.join("node_modules"))? {
         while !target.starts_with(&tree) && tree.pop() {}
     }
     Ok((tree, TREE))
+}
+
+/// Whether a directory says of itself that it is one of several packages, as npm, yarn and pnpm know it.
+fn is_workspace(directory: &Path) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Package {
+        workspaces: Option<serde_json::Value>,
+    }
+    let package = || fs::read(directory.join("package.json")).ok();
+    let read = || serde_json::from_slice::<Package>(&package()?).ok();
+    directory.join("pnpm-workspace.yaml").exists()
+        || read().is_some_and(|package| package.workspaces.is_some())
 }
 
 /// Where the links in a `node_modules` lead, also those of scopes.
@@ -338,7 +358,19 @@ mod test {
         fs::create_dir_all(root.join("repo/packages/bridge/node_modules/@ash-ai")).unwrap();
         let link = root.join("repo/packages/bridge/node_modules/@ash-ai/shared");
         symlink("../../../shared", link).unwrap();
+        // What one package needs can lie with any other, and nowhere near.
+        let of_npm = root.join("npm/packages/bridge/dist/index.js");
+        file(&of_npm, 0o644);
+        fs::create_dir_all(root.join("npm/packages/bridge/node_modules/other")).unwrap();
+        fs::create_dir_all(root.join("npm/node_modules/hoisted")).unwrap();
+        fs::write(root.join("npm/package.json"), r#"{"workspaces":["packages/*"]}"#).unwrap();
+        let of_pnpm = root.join("pnpm/packages/bridge/dist/index.js");
+        file(&of_pnpm, 0o644);
+        fs::create_dir_all(root.join("pnpm/packages/bridge/node_modules")).unwrap();
+        fs::write(root.join("pnpm/pnpm-workspace.yaml"), "packages: ['packages/*']\n").unwrap();
         for (entry, tree, inside) in [
+            (&of_npm, "npm", "legacy/tree/packages/bridge/dist/index.js"),
+            (&of_pnpm, "pnpm", "legacy/tree/packages/bridge/dist/index.js"),
             (&alone, "alone/dist", "legacy/tree/index.js"),
             (&package, "one", "legacy/tree/dist/index.js"),
             (&installed, "app/node_modules", "legacy/node_modules/@ash-ai/bridge/dist/index.js"),

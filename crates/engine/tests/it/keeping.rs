@@ -41,6 +41,18 @@ async fn files_that_nobody_uses_go_in_time_and_come_back_with_the_session() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn files_that_may_go_in_seconds_go_in_seconds() {
+    let cold_ttl = Duration::from_secs(5);
+    let world = TestEngine::with_policy(Policy { cold_ttl, ..Policy::default() }).await;
+    for _ in 0..3 {
+        let session = resting(&world).await;
+        tokio::time::sleep(cold_ttl * 2).await;
+        let files = world.stored(session).await.keeping().files();
+        assert_eq!(files, FilesPlace::Away);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn files_stay_while_somebody_works_with_them() {
     let cold_ttl = Duration::from_secs(100);
     let world = TestEngine::with_policy(Policy { cold_ttl, ..Policy::default() }).await;

@@ -42,6 +42,21 @@ async fn a_stopped_session_comes_back_to_its_files_and_its_conversation() {
 }
 
 #[tokio::test]
+async fn a_sandbox_that_was_killed_a_moment_ago_is_not_said_to_live() {
+    let world = World::start().await;
+    let session = world.session().await;
+    world.say(session, WRITE).await;
+    for _ in 0..10 {
+        // Nobody can have heard of it: this is one thread.
+        world.kill_bridge(session).await;
+        let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
+        let receipt = back.receipt.expect("it was away");
+        assert_eq!((receipt.path, receipt.files), (ResumePath::Cold, 1));
+    }
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_workspace_that_is_gone_with_its_snapshots_is_made_anew_and_that_is_told() {
     let world = World::start().await;
     let session = world.session().await;

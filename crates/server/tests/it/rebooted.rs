@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use ash_core::entry::{Entry, ResumePath};
 use ash_core::id::SessionId;
+use ash_core::number::Turn;
 use ash_core::resume::{Native, Receipt, Workspace};
 use ash_core::run::RunStatus;
 use ash_core::session::{IfRunning, Sandbox, Status};
 use ash_core::snapshot::Snapshot;
-use ash_engine::RequireState;
+use ash_engine::files::FilePath;
+use ash_engine::{Effective, Point, RequireState};
 use ash_snapshot::objects::LocalObjects;
 use ash_snapshot::{Damaged, Repository, Restore};
 
@@ -161,9 +163,10 @@ async fn a_turn_that_a_power_cut_ended_is_cut_and_what_it_had_written_stays() {
     let asked = world.requests().len();
     world.reboot(|world| harm(&world.host.workspace(session))).await;
     assert_eq!(world.ended(session, cut).await.status, RunStatus::Interrupted);
-    // What the machine left is captured at once; it is not what anything is put right from.
+    // What the machine left is captured at once, as it was found and as it is when it was put right.
     let left = world.captured_after(session, good.seq).await;
-    assert!(left.captured.unproven);
+    assert!(!left.captured.unproven);
+    is_put_right(&world.host.workspace(session));
     let receipt = resume(&world, session).await;
     assert_eq!((receipt.workspace, receipt.interrupted_run), (Workspace::Repaired, Some(cut)));
     let from = receipt.snapshot.unwrap();
@@ -223,12 +226,92 @@ async fn what_is_brought_back_from_what_a_power_cut_left_is_put_right_as_well() 
     let good = world.captured(session).await;
     world.reboot(|world| harm(&world.host.workspace(session))).await;
     let left = world.captured_after(session, good.seq).await;
-    assert!(left.captured.unproven);
     fs::remove_dir_all(world.host.workspace(session)).unwrap();
     let receipt = resume(&world, session).await;
     assert_eq!(receipt.workspace, Workspace::Restored);
     assert_eq!(receipt.snapshot.unwrap().id, left.captured.id);
     is_put_right(&world.host.workspace(session));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn whoever_has_the_files_before_anybody_resumes_has_them_put_right() {
+    let mut world = World::start().await;
+    let (tenant, session, stopped) = (tenant(), world.session().await, world.session().await);
+    for each in [session, stopped] {
+        world.say(each, MAKE).await;
+    }
+    world.engine.stop(&tenant, stopped).await.unwrap();
+    at_rest(&world, stopped).await;
+    let good = world.captured(session).await;
+    world
+        .reboot(|world| {
+            for each in [session, stopped] {
+                harm(&world.host.workspace(each));
+                tear(&world.host.home(each).join(".ash/conversation.jsonl"));
+            }
+        })
+        .await;
+    world.captured_after(session, good.seq).await;
+
+    // A fork, as it is now and at the turn, has what a resume would have.
+    for at in [Point::Latest, Point::Turn(Turn::new(1))] {
+        let forked = world.engine.fork(&tenant, session, at, None).await.unwrap().record.id;
+        let receipt = resume(&world, forked).await;
+        assert_eq!((receipt.workspace, receipt.files), (Workspace::Restored, 6), "{at:?}");
+        assert_eq!(receipt.conversation.native, Native::Intact, "{at:?}");
+        is_put_right(&world.host.workspace(forked));
+        let answer = world.say(forked, "Who am I?\n/recall").await.text();
+        assert!(answer.contains("My name is Ada."), "{answer}");
+    }
+    // So has who looks at the files.
+    let path = |name: &str| FilePath::file(name.as_bytes()).unwrap();
+    for each in [stopped, session] {
+        let files = world.engine.workspace(&tenant, each).await.unwrap();
+        let torn = files.read(path("torn"), 1 << 20).await.unwrap();
+        assert_eq!(std::io::read_to_string(torn.file).unwrap(), "x".repeat(20_000));
+        is_put_right(&world.host.workspace(each));
+    }
+    // What was found can be had by its name, and nobody takes it for something else.
+    let all = world.engine.snapshots(&tenant, session, 10).await.unwrap();
+    let found = all.iter().find(|stored| stored.snapshot.captured.unproven).unwrap();
+    let at = Point::Snapshot(found.snapshot.captured.id);
+    let forked = world.engine.fork(&tenant, session, at, None).await.unwrap().record.id;
+    let receipt = resume(&world, forked).await;
+    assert_eq!((receipt.workspace, receipt.snapshot.unwrap().unverified), (Workspace::Restored, 5));
+    assert!(!world.host.workspace(forked).join("missing").exists());
+    // The next start tells of it all the same.
+    for each in [session, stopped] {
+        let receipt = resume(&world, each).await;
+        assert_eq!((receipt.workspace, receipt.files), (Workspace::Repaired, 6));
+        is_put_right(&world.host.workspace(each));
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn who_goes_back_over_files_that_may_be_torn_goes_by_their_bytes() {
+    let mut world = World::start().await;
+    let (tenant, session) = (tenant(), world.session().await);
+    world.say(session, MAKE).await;
+    world.say(session, "/bash rm missing; echo changed >same").await;
+    world.engine.stop(&tenant, session).await.unwrap();
+    at_rest(&world, session).await;
+    world
+        .reboot(|world| {
+            tear(&world.host.workspace(session).join("torn"));
+            tear(&world.host.workspace(session).join("dir/torn"));
+        })
+        .await;
+    let to = Point::Turn(Turn::new(1));
+    let rewound = world.engine.rewind(&tenant, session, to, Effective::Yes).await.unwrap();
+    assert_eq!((rewound.changes.added, rewound.changes.modified), (1, 1));
+    let receipt = resume(&world, session).await;
+    assert_eq!((receipt.workspace, receipt.files), (Workspace::Kept, 5));
+    let read = |name: &str| fs::read_to_string(world.host.workspace(session).join(name)).unwrap();
+    for name in ["same", "torn", "missing", "newer", "dir/torn"] {
+        assert_eq!(read(name), "x".repeat(20_000), "{name}");
+    }
     world.end().await;
 }
 

@@ -151,7 +151,9 @@ impl Trees<'_> {
     ) -> Option<Known> {
         match outcome {
             Outcome::Stored(stored) => {
-                if !stored.stable {
+                // What was read later may not be what was there at the moment that this is of.
+                let found = &self.open.scanned.directories[directory].entries[entry];
+                if !stored.stable || !stored.stamp.has_content_of(&found.stamp) {
                     unstable.push(self.name(directory, entry));
                 }
                 let Found { kept, lost } = &stored.attributes;

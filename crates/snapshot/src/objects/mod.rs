@@ -13,6 +13,7 @@ mod place;
 mod probe;
 #[cfg(feature = "remote")]
 mod remote;
+mod signs;
 
 use std::io;
 use std::time::Duration;
@@ -26,7 +27,8 @@ pub use memory::MemoryObjects;
 pub use place::{GoogleCredentials, Options, Secret, directory, is_remote, open};
 pub use probe::{Unfit, probe};
 #[cfg(feature = "remote")]
-pub use remote::{Limits, RemoteObjects, Signs};
+pub use remote::{Limits, RemoteObjects};
+pub use signs::Signs;
 
 /// Whether it is worth trying again what failed with this error: only servers are busy.
 #[cfg(not(feature = "remote"))]

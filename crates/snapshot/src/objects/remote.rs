@@ -10,7 +10,6 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -22,7 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
 use super::answer::Failure;
-use super::{Listed, NewObject, Objects, Put, check_name, too_long};
+use super::{Listed, NewObject, Objects, Put, Signs, check_name, too_long};
 
 /// How long an object may be that is put: it is held in memory, and sent at once.
 const MAX_OBJECT: u64 = 32 * 1024 * 1024;
@@ -63,22 +62,6 @@ impl Limits {
         let share = u32::try_from(chance).expect("it is below 1024");
         let pause = doubled / 2 + doubled / 2 * share / 1024;
         pause.max(failure.after().unwrap_or_default()).min(MAX_PAUSE)
-    }
-}
-
-/// Counts what comes from a server: each answer, and each part of one. Cheap to clone; all clones are the same.
-#[derive(Clone, Debug, Default)]
-pub struct Signs(Arc<AtomicU64>);
-
-impl Signs {
-    /// How many there were.
-    pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// There is one more.
-    pub fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -69,6 +69,12 @@ impl Stamp {
         rustix::fs::FileType::from_raw_mode(self.mode)
     }
 
+    /// Whether it is the same file with the same content, by its looks. What became of its names, its mode or its
+    /// attributes is nothing to that.
+    pub(crate) fn has_content_of(&self, other: &Self) -> bool {
+        self.file() == other.file() && (self.size, self.modified) == (other.size, other.modified)
+    }
+
     /// The same file, wherever its names are.
     pub(crate) fn file(&self) -> ((u32, u32), u64) {
         (self.device, self.inode)

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Once;
 use std::time::Duration;
@@ -171,7 +171,10 @@ fn a_name_keeps_its_file_when_the_first_name_of_it_gets_another() {
         assert_eq!(fs::metadata(target.join(name)).unwrap().len(), TOO_MUCH);
         assert_eq!(text_of(&target.join(name), 4), "text");
     }
-    assert_eq!((&snapshot.unstable[..], &snapshot.unreadable[..]), (&[][..], &[][..]));
+    let mut unstable = snapshot.unstable.clone();
+    unstable.sort();
+    assert_eq!(unstable, ["workspace/a", "workspace/b"], "these are of a later moment");
+    assert_eq!(snapshot.unreadable, Vec::<String>::new());
     let tree = snapshot.root("workspace").unwrap();
     assert_eq!((tree.files, tree.links), (3, 1), "what is one file is stored as one");
 }
@@ -191,4 +194,22 @@ fn a_name_keeps_its_file_when_the_first_name_of_it_is_removed() {
     assert!(!target.join(".tmp1").exists());
     assert_eq!((&snapshot.unreadable[..], snapshot.skipped.unreadable), (&[][..], 0));
     assert_eq!(snapshot.unstable, ["workspace/.tmp1"]);
+}
+
+#[test]
+fn a_file_that_was_changed_before_it_was_read_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for name in ["same", "other", "moved"] {
+        sparse(&tree.join(name), TOO_MUCH, "text");
+    }
+    let repository = in_memory();
+    let snapshot = capture_then(&repository, &tree, || {
+        // In place, and it is as long as it was.
+        let file = fs::OpenOptions::new().write(true).open(tree.join("other")).unwrap();
+        file.write_all_at(b"next", 0).unwrap();
+        fs::set_permissions(tree.join("moved"), fs::Permissions::from_mode(0o600)).unwrap();
+    });
+    assert_eq!(snapshot.unstable, ["workspace/other"]);
 }

@@ -109,6 +109,15 @@ impl World {
                             .push(Fact::Persisted { number, outcome: PersistOutcome::Gone });
                     }
                     3 => {}
+                    // Something was torn, and put right.
+                    0 if number % 15 == 5 => {
+                        let [found, right] = [number + (1 << 40), number].map(captured);
+                        let PersistOutcome::Captured(captured) = right else { unreachable!() };
+                        let PersistOutcome::Captured(found) = found else { unreachable!() };
+                        let as_found = Captured { unproven: true, ..found };
+                        let outcome = PersistOutcome::PutRight { as_found, captured };
+                        self.transit.push(Fact::Persisted { number, outcome });
+                    }
                     4 => self.transit.push(Fact::Persisted { number, outcome: failed_capture() }),
                     _ => self.transit.push(Fact::Persisted { number, outcome: captured(number) }),
                 }

@@ -67,6 +67,43 @@ fn what_was_good_is_remembered_while_the_last_one_may_be_torn() {
 }
 
 #[test]
+fn what_was_put_right_when_it_was_captured_is_the_last_one_and_good() {
+    let mut world = World::settled();
+    world.settle();
+    let good = world.session.persistence().last().map(|last| last.captured.id);
+    world.ask(Ask::Touch).unwrap();
+    world.wait_for_deadline();
+    let owed = world.session.recover();
+    let asked = owed.iter().find_map(|effect| {
+        let Effect::Persist { number, proven, .. } = effect else { return None };
+        Some((*number, proven.as_deref().map(|proven| proven.captured.id)))
+    });
+    let (number, proven) = asked.expect("a capture is owed");
+    assert_eq!(proven, good, "that is what it is held against");
+    let as_found = unproven(911);
+    let PersistOutcome::Captured(captured) = captured(912) else { unreachable!() };
+    let before = world.snapshots.len();
+    world.observe(Fact::Persisted {
+        number,
+        outcome: PersistOutcome::PutRight { as_found, captured },
+    });
+    let made: Vec<_> = world.snapshots[before..].iter().map(|made| made.captured).collect();
+    assert_eq!(made, [as_found, captured]);
+    let persistence = world.session.persistence();
+    assert_eq!(persistence.last().unwrap().captured, captured);
+    assert_eq!(persistence.proven().unwrap().captured, captured);
+    // The start that tells of it tells of no other one.
+    world.ask(Ask::Stop).unwrap();
+    world.settle();
+    let found =
+        Found { workspace: Workspace::Repaired, as_found: Some(as_found), ..Found::NOTHING };
+    world.found = Some(found);
+    world.ask(Ask::Resume).unwrap();
+    world.settle();
+    assert_eq!(world.snapshots.iter().filter(|kept| kept.captured.id == as_found.id).count(), 1);
+}
+
+#[test]
 fn one_torn_capture_after_another_does_not_make_any_of_them_good() {
     let mut world = World::settled();
     world.settle();

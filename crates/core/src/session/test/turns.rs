@@ -1,10 +1,11 @@
 //! Turns that follow each other faster than what they left can be stored.
 
-use super::super::{AgentEnding, Decision, Effect, Fact};
+use super::super::{AgentEnding, Decision, Effect, Fact, IfRunning, Request, Sandbox};
 use super::host::{captured, failed_capture};
 use super::persist::captures;
 use super::world::{Ask, World};
 use super::{PROMPT, Report, ReportBody, Usage, reported};
+use crate::failure::Death;
 use crate::number::Turn;
 use crate::policy::Context;
 use crate::run::Completion;
@@ -48,10 +49,14 @@ fn each_of_them_is_captured_though_the_ones_before_are_still_being_stored() {
     assert_eq!(asked, [1, 2, 3, 4]);
     for turn in 1..=4 {
         assert!(world.session.persistence().is_capturing(Turn::new(turn)));
+        assert!(world.session.persistence().awaits(u64::from(turn)));
     }
+    assert!(!world.session.persistence().awaits(0));
     assert!(!world.session.persistence().is_capturing(Turn::new(5)), "it goes on");
     for number in asked {
         world.observe(Fact::Persisted { number, outcome: captured(number) });
+        assert!(!world.session.persistence().awaits(number));
+        assert_eq!(world.session.persistence().awaits(4), number < 4);
     }
     assert_eq!(world.captured_turns(), [1, 2, 3, 4]);
     assert!(world.snapshots.iter().all(|snapshot| snapshot.through.is_none()));
@@ -111,18 +116,82 @@ fn who_takes_over_captures_the_last_one_and_waits_for_no_other() {
 #[test]
 fn what_a_turn_left_is_not_captured_by_who_takes_over_when_the_next_turn_works() {
     let mut world = busy();
-    let asked: Vec<u64> = (0..2).flat_map(|_| world.end_turn()).collect();
-    // It was handed over, and nobody has heard that it was begun.
-    world.session.taken_over(world.now);
-    assert_eq!(captures(&world.session.recover()), asked[1..]);
+    let _asked: Vec<u64> = (0..2).flat_map(|_| world.end_turn()).collect();
+    // It was handed over. That nobody has heard that it was begun does not say that it was not.
+    let mut sent = world.clone();
     world.report(ReportBody::Begun);
-    world.session.taken_over(world.now);
-    assert_eq!(captures(&world.session.recover()), [] as [u64; 0]);
-    assert!(!world.session.persistence().is_capturing(Turn::new(2)), "its moment is over");
-    let number = captures(&world.effects_of(Fact::TimePassed))[0];
-    world.observe(Fact::Persisted { number, outcome: captured(number) });
-    let last = world.snapshots.last().unwrap();
-    assert_eq!((last.turn, last.through.is_some()), (Turn::new(3), true));
+    for world in [&mut sent, &mut world] {
+        world.session.taken_over(world.now);
+        assert_eq!(captures(&world.session.recover()), [] as [u64; 0]);
+        assert!(!world.session.persistence().is_capturing(Turn::new(2)), "its moment is over");
+        let number = captures(&world.effects_of(Fact::TimePassed))[0];
+        world.observe(Fact::Persisted { number, outcome: captured(number) });
+        let last = world.snapshots.last().unwrap();
+        assert_eq!((last.turn, last.through.is_some()), (Turn::new(3), true));
+    }
+}
+
+#[test]
+fn what_a_turn_left_is_not_captured_by_who_takes_over_however_the_sandbox_of_the_next_one_is() {
+    fn freeze(world: &mut World) {
+        world.request(Request::Pause { if_running: IfRunning::Freeze }).unwrap();
+    }
+    fn frozen(world: &mut World) {
+        freeze(world);
+        let Sandbox::Freezing { asked, .. } = world.session.sandbox() else { panic!() };
+        let incarnation = world.session.incarnation();
+        world.observe(Fact::SandboxFrozen { incarnation, asked });
+    }
+    type Way = (fn(&mut World), fn(Sandbox) -> bool);
+    let ways: [Way; 5] = [
+        (freeze, |is| matches!(is, Sandbox::Freezing { .. })),
+        (frozen, |is| matches!(is, Sandbox::Frozen { .. })),
+        (|world| world.ask(Ask::Stop).unwrap(), |is| matches!(is, Sandbox::Stopping { .. })),
+        (|world| world.die(Death::Killed(9)), |is| matches!(is, Sandbox::None)),
+        (|world| world.die(Death::Lost), |is| matches!(is, Sandbox::Starting { .. })),
+    ];
+    for (go, is_so) in ways {
+        let mut world = busy();
+        let _asked = world.end_turn();
+        world.report(ReportBody::Begun);
+        go(&mut world);
+        let sandbox = world.session.sandbox();
+        assert!(is_so(sandbox), "{sandbox:?}");
+        assert!(world.session.persistence().is_capturing(Turn::new(1)), "{sandbox:?}");
+        world.session.taken_over(world.now);
+        assert_eq!(captures(&world.session.recover()), [] as [u64; 0], "{sandbox:?}");
+        assert!(
+            !world.session.persistence().is_settled(),
+            "{sandbox:?}: what is there is captured"
+        );
+        world.crash();
+        world.settle();
+        let persistence = world.session.persistence();
+        assert!(persistence.last().is_some_and(|last| last.turn >= Turn::new(2)), "{sandbox:?}");
+        assert!(world.snapshots.iter().all(|snapshot| snapshot.turn >= Turn::new(2)));
+    }
+}
+
+#[test]
+fn what_the_last_turn_left_is_captured_by_who_takes_over() {
+    let mut world = World::settled();
+    world.ask(PROMPT).unwrap();
+    world.settle();
+    world.report(ReportBody::Begun);
+    let incarnation = world.session.incarnation();
+    let run = world.session.current_run().map(|run| run.id);
+    let how = AgentEnding::Completed(Completion::EndTurn);
+    let body = ReportBody::Ended { how, usage: Usage::default() };
+    let position = world.session.spool().next();
+    world.observe(reported(incarnation, position, Report { run, body }));
+    assert!(world.session.persistence().is_capturing(Turn::new(1)));
+    for stops in [false, true] {
+        if stops {
+            world.ask(Ask::Stop).unwrap();
+        }
+        world.session.taken_over(world.now);
+        assert!(world.session.persistence().is_capturing(Turn::new(1)), "nothing has changed");
+    }
 }
 
 #[test]

@@ -346,6 +346,7 @@ impl World {
     pub(super) fn crash(&mut self) {
         self.transit.clear();
         self.past.clear();
+        self.session.taken_over(self.now);
         self.owed = self.session.recover();
         // What the reconciler does with a sandbox that no session expects.
         let none = self.session.sandbox() == Sandbox::None;

@@ -103,6 +103,43 @@ fn what_other_programs_pack_is_taken() {
     assert_eq!(place.list(), [long]);
 }
 
+fn hard(name: &str, target: &str) -> Vec<u8> {
+    entry(name.as_bytes(), EntryType::Link, target.as_bytes(), b"")
+}
+
+/// Much more than may be unpacked, of very little.
+fn huge_copies() -> Vec<Vec<u8>> {
+    let (size, copies) = (64 << 20, MAX_UNPACKED_BYTES / (64 << 20));
+    let large = file("large", &"\0".repeat(size));
+    let copies = (0..copies).map(|number| hard(&format!("copy{number}"), "large"));
+    std::iter::once(large).chain(copies).collect()
+}
+
+#[test]
+fn a_file_that_is_in_a_bundle_twice_is_there_twice() {
+    let place = Place::new();
+    let program = {
+        let mut program = hard("./again/run.sh", "./run.sh");
+        program[100..108].copy_from_slice(b"0000755\0");
+        let mut header = Header::from_byte_slice(&program[..512]).clone();
+        header.set_cksum();
+        program[..512].copy_from_slice(header.as_bytes());
+        program
+    };
+    let entries = [file("./run.sh", "#!/bin/sh"), hard("./link.sh", "./run.sh"), program];
+    let unpacked = place.tree.unpack(&bundle(&entries)).unwrap();
+    assert_eq!((unpacked.files, unpacked.bytes), (3, 27));
+    assert_eq!(place.list(), ["again/run.sh", "link.sh", "run.sh"]);
+    for (name, mode) in [("run.sh", 0o644), ("link.sh", 0o644), ("again/run.sh", 0o755)] {
+        assert_eq!(place.read(name).unwrap(), "#!/bin/sh");
+        let there = fs::metadata(place.root().join(name)).unwrap().permissions().mode();
+        assert_eq!(there & 0o777, mode, "{name}");
+    }
+    // Each is a file of its own.
+    fs::write(place.root().join("link.sh"), "other").unwrap();
+    assert_eq!(place.read("run.sh").unwrap(), "#!/bin/sh");
+}
+
 #[test]
 fn a_hostile_bundle_changes_nothing() {
     let link = |name: &str, target: &str| {
@@ -121,8 +158,12 @@ fn a_hostile_bundle_changes_nothing() {
         ("a link over a directory of it", vec![file("l/x", "x"), link("l", "sub")]),
         ("a file twice", vec![file("x", "1"), file("x", "2")]),
         ("a file and a directory", vec![file("x", "1"), file("x/y", "2")]),
-        ("a hard link", vec![file("x", "1"), entry(b"y", EntryType::Link, b"x", b"")]),
-        ("a hard link out", vec![entry(b"y", EntryType::Link, b"../secret", b"")]),
+        ("a hard link to nothing", vec![hard("y", "x"), file("x", "1")]),
+        ("a hard link to what is there", vec![hard("y", "dir/file")]),
+        ("a hard link to a link", vec![link("l", "sub"), hard("y", "l")]),
+        ("a hard link out", vec![hard("y", "../secret")]),
+        ("an absolute hard link", vec![hard("y", "/etc/passwd")]),
+        ("hard links to more than fits", huge_copies()),
         ("a device", vec![of(EntryType::Char)]),
         ("a disk", vec![of(EntryType::Block)]),
         ("a fifo", vec![of(EntryType::Fifo)]),

@@ -126,3 +126,60 @@ async fn a_server_whose_data_cannot_be_written_to_says_so_and_the_next_one_has_e
     assert!(said.contains("My name is Ada.") && said.contains("one"), "{said}");
     server.end().await;
 }
+
+/// A server is killed on a disk that is full to the last byte, and the next one is asked whether it is well.
+const KILLED_WHEN_FULL: &str = r#"
+set -eu
+mount -t tmpfs -o size=300m tmpfs "$HOME"
+trap 'kill -9 $server 2>/dev/null || true' EXIT
+serve() {
+    "$0" serve --dangerously-no-sandbox > "$HOME/said" 2>&1 &
+    server=$!
+    for _ in $(seq 300); do
+        if "$0" health > "$HOME/health" 2>&1; then return 0; fi
+        kill -0 $server || break
+        sleep 0.1
+    done
+    cat "$HOME/said"
+    return 1
+}
+serve
+for _ in $(seq 300); do if [ -e data/reserve.last ]; then break; fi; sleep 0.1; done
+[ -e data/reserve ]
+cat /dev/zero > "$HOME/fill" 2>/dev/null || true
+kill -9 $server
+wait $server || true
+# Nothing can be written, not even that.
+if echo more > "$HOME/more" 2>/dev/null; then exit 3; fi
+serve
+[ ! -e data/reserve ]
+kill $server
+wait $server
+"#;
+
+#[tokio::test]
+async fn a_server_that_was_killed_on_a_full_disk_starts_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let unshare = |flags: &str, script: &str| {
+        let mut unshare = tokio::process::Command::new("unshare");
+        unshare.args([flags, "sh", "-c", script, env!("CARGO_BIN_EXE_ash")]);
+        unshare.env("HOME", &home).env("ASH_DATA_DIR", home.join("data")).env("ASH_PORT", &port);
+        unshare.env("ASH_MIN_FREE_MB", "0").current_dir(&home);
+        unshare
+    };
+    for flags in ["-m", "-rm"] {
+        let probe = unshare(flags, "mount -t tmpfs tmpfs \"$HOME\"").output().await;
+        if probe.is_ok_and(|probe| probe.status.success()) {
+            let script = KILLED_WHEN_FULL.replace(" data/", " \"$HOME\"/data/");
+            let done = unshare(flags, &script).output().await.unwrap();
+            assert!(done.status.success(), "{done:?}");
+            return;
+        }
+    }
+    eprintln!("not tried: nothing can be mounted here");
+}

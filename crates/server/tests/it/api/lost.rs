@@ -103,11 +103,11 @@ async fn a_loss_is_told_by_every_resume_until_the_record_is_whole_again() {
     client.say(&session, "My name is Ada.\n/say Hello.").await.all().await;
     assert_eq!(told().await, of("noop", "intact"));
     stop(client, &session).await;
-    // The agent has made a link of the place for its record, which nobody follows.
+    // The agent has put something where another record would be made.
     let home = served.dir.join("data/sandboxes").join(&session).join("home");
-    fs::rename(home.join(".ash"), home.join("elsewhere")).unwrap();
-    fs::remove_file(home.join("elsewhere/conversation.jsonl")).unwrap();
-    std::os::unix::fs::symlink("elsewhere", home.join(".ash")).unwrap();
+    fs::remove_file(home.join(".ash/conversation.jsonl")).unwrap();
+    let in_the_way = home.join(".ash/conversation.new");
+    fs::create_dir(&in_the_way).unwrap();
     assert_eq!(told().await, of("cold", "lost"));
     assert_eq!(told().await, of("noop", "lost"));
     let pause = format!("/api/sessions/{session}/pause");
@@ -121,10 +121,13 @@ async fn a_loss_is_told_by_every_resume_until_the_record_is_whole_again() {
     let system = served.model.requests().pop().unwrap().body["system"].to_string();
     assert!(system.contains(TOLD), "{system}");
     stop(client, &session).await;
-    assert_eq!(told().await, of("cold", "lost"));
+    // What it has begun since is there.
+    let back = resume(client, &session).await;
+    let conversation = json!({ "native": "intact", "turns": 1, "turnsInLog": 2 });
+    assert_eq!(back["conversation"], conversation, "{back}");
     // Where there is a place for it, it is what the log says.
     stop(client, &session).await;
-    fs::remove_file(home.join(".ash")).unwrap();
+    fs::remove_dir(&in_the_way).unwrap();
     assert_eq!(told().await, of("cold", "rebuilt"));
     let run = client.say(&session, "Who am I?\n/recall").await.all().await;
     let said: String = run.iter().filter_map(|frame| frame.data["delta"].as_str()).collect();
@@ -132,5 +135,25 @@ async fn a_loss_is_told_by_every_resume_until_the_record_is_whole_again() {
     stop(client, &session).await;
     assert_eq!(told().await, of("cold", "intact"));
     assert_eq!(told().await, of("noop", "intact"));
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_link_in_the_place_of_the_record_is_set_aside_and_it_is_made_anew() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let session = served.session().await;
+    client.say(&session, "My name is Ada.\n/say Hello.").await.all().await;
+    stop(client, &session).await;
+    let home = served.dir.join("data/sandboxes").join(&session).join("home");
+    fs::rename(home.join(".ash"), home.join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", home.join(".ash")).unwrap();
+    let back = resume(client, &session).await;
+    let conversation = json!({ "native": "rebuilt", "turns": 1, "turnsInLog": 1 });
+    assert_eq!(back["conversation"], conversation, "{back}");
+    assert!(home.join(".ash.lost-2").is_symlink());
+    let run = client.say(&session, "Who am I?\n/recall").await.all().await;
+    let said: String = run.iter().filter_map(|frame| frame.data["delta"].as_str()).collect();
+    assert!(said.contains("Ada"), "{said}");
     served.end().await;
 }
