@@ -56,9 +56,15 @@ class Workload:
         """All of it. `tell` is called with what is begun."""
         for server in self.servers:
             server.request("POST", "/api/agents", {"name": AGENT, "systemPrompt": INSTRUCTIONS})
-        for step in (self.create, self.turns, self.rest, self.persist, self.memory, self.throughput):
-            tell(step.__doc__.split("\n")[0])
-            step()
+        try:
+            for step in (self.create, self.turns, self.rest, self.persist, self.memory, self.throughput):
+                tell(step.__doc__.split("\n")[0])
+                step()
+        finally:
+            # A server that goes on keeps nothing of it.
+            for server in self.servers:
+                with self.part("clean up", server):
+                    server.request("DELETE", f"/api/agents/{AGENT}")
 
     def create(self):
         """create and end a session"""

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ash_core::failure::{Failure, FailureCode};
 use ash_core::json::Json;
 pub(crate) use ash_engine::agent::Definition;
-use ash_engine::agent::{Library, Source};
+use ash_engine::agent::{Library, Runtime, Source};
 use ash_engine::bridge::{self, Describe, Resources, SandboxLimits};
 use ash_protocol::Limits;
 use ash_store::{Agent, SessionRecord, Store};
@@ -25,7 +25,7 @@ use crate::sessions::{HIDDEN, Options};
 /// What sealed variables are bound to.
 const CONTEXT: &str = "agent variables";
 
-/// The model of an agent that names none.
+/// The model of an agent that names none. A program of the runtime `legacy` has one of its own.
 const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
 
 /// Memory of a sandbox whose agent does not say, in megabytes.
@@ -250,7 +250,10 @@ impl Describe for Descriptions {
         }
         Ok(bridge::Agent {
             runtime: runtime.as_str().to_owned(),
-            model: model.unwrap_or_else(|| DEFAULT_MODEL.to_owned()),
+            model: model.unwrap_or_else(|| match runtime {
+                Runtime::Legacy => String::new(),
+                Runtime::Claude | Runtime::Builtin | Runtime::Acp => DEFAULT_MODEL.to_owned(),
+            }),
             env,
             limits: Limits::default(),
             resources: self.resources(&definition),

@@ -11,7 +11,7 @@ import httpx
 
 from ._config import Saving, Settings
 from ._program import Ended, Fetch, Open, Program, Read, Sleep, Step, Tell, carried_out, proceed
-from ._streams import PATIENCE_AT_CLOSE, StreamState, Wanted
+from ._streams import PATIENCE_AT_CANCEL, StreamState, Wanted
 from ._wire import Answer, Call, Request
 from .events import StreamEvent
 from .transcript import Reply
@@ -118,8 +118,8 @@ class AsyncEventStream(StreamState):
     """The events of a run or of a log, in order, each once.
 
     The request is made when the first event is asked for. Whoever stops listening before the end, by `aclose()`, by the
-    end of an `async with` block or because the task is cancelled, ends the run on the server, too, unless it was asked
-    to `detach`.
+    end of an `async with` block or by dropping it, lets the run go on. A task that is cancelled ends it on the server,
+    too, unless `on_cancel` is `detach`: while an event is waited for, and anywhere in an `async with` block.
     """
 
     def __init__(self, wanted: Wanted, hands: AsyncHands, *, owned: httpx.AsyncClient | None = None) -> None:
@@ -138,16 +138,13 @@ class AsyncEventStream(StreamState):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        cancels = (asyncio.CancelledError, KeyboardInterrupt)
+        self._wanted.is_cancelled = kind is not None and issubclass(kind, cancels)
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stops listening."""
+        """Stops listening. The run goes on."""
         await self._events.aclose()
-
-    async def detach(self) -> None:
-        """Stops listening, and lets the run go on."""
-        self._wanted.on_close = "detach"
-        await self.aclose()
 
     async def reply(self) -> Reply:
         """Listens to the end, and returns what was said. A run that failed is an `AshRunError`."""
@@ -164,7 +161,8 @@ async def _listen(
     try:
         async for event in heard:
             yield event
-    except (GeneratorExit, asyncio.CancelledError):
+    except (GeneratorExit, asyncio.CancelledError) as left:
+        wanted.is_cancelled |= isinstance(left, asyncio.CancelledError)
         await heard.aclose()
         await _whatever_happens(_leave(wanted, hands, owned))
         raise
@@ -176,8 +174,8 @@ async def _listen(
 
 async def _leave(wanted: Wanted, hands: AsyncHands, owned: httpx.AsyncClient | None) -> None:
     await hands.close()
-    if wanted.on_close == "interrupt":
-        async for _ in hands.run(wanted.following.interrupted(PATIENCE_AT_CLOSE)):
+    if wanted.is_cancelled and wanted.on_cancel == "interrupt":
+        async for _ in hands.run(wanted.following.interrupted(PATIENCE_AT_CANCEL)):
             pass
     if owned is not None:
         await owned.aclose()

@@ -9,18 +9,19 @@ from ._program import Following
 from .events import StreamEvent
 from .transcript import Transcript
 
-OnClose = Literal["interrupt", "detach"]
+OnCancel = Literal["interrupt", "detach"]
 
-# How long the end of a run is waited for, when whoever listened has gone.
-PATIENCE_AT_CLOSE = 10.0
+# How long the end of a run is waited for, when whoever listened was cancelled.
+PATIENCE_AT_CANCEL = 10.0
 
 
 @dataclass
 class Wanted:
-    """What is to be followed, and what becomes of the run if nobody listens any more."""
+    """What is to be followed, and what becomes of the run if whoever listens is cancelled."""
 
     following: Following
-    on_close: OnClose = "detach"
+    on_cancel: OnCancel = "detach"
+    is_cancelled: bool = False
 
 
 class StreamState:

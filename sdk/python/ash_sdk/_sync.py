@@ -11,7 +11,7 @@ import httpx
 
 from ._config import Saving, Settings
 from ._program import Ended, Fetch, Open, Program, Read, Sleep, Step, Tell, carried_out
-from ._streams import PATIENCE_AT_CLOSE, StreamState, Wanted
+from ._streams import PATIENCE_AT_CANCEL, StreamState, Wanted
 from ._wire import Answer, Call, Request
 from .events import StreamEvent
 from .transcript import Reply
@@ -123,7 +123,8 @@ class EventStream(StreamState):
     """The events of a run or of a log, in order, each once.
 
     The request is made when the first event is asked for. Whoever stops listening before the end, by `close()`, by the
-    end of a `with` block or by dropping it, ends the run on the server, too, unless it was asked to `detach`.
+    end of a `with` block or by dropping it, lets the run go on. Ctrl-C ends it on the server, too, unless `on_cancel`
+    is `detach`: while an event is waited for, and anywhere in a `with` block.
     """
 
     def __init__(self, wanted: Wanted, hands: Hands) -> None:
@@ -142,16 +143,12 @@ class EventStream(StreamState):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._wanted.is_cancelled = kind is not None and issubclass(kind, KeyboardInterrupt)
         self.close()
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stops listening. The run goes on."""
         self._events.close()
-
-    def detach(self) -> None:
-        """Stops listening, and lets the run go on."""
-        self._wanted.on_close = "detach"
-        self.close()
 
     def reply(self) -> Reply:
         """Listens to the end, and returns what was said. A run that failed is an `AshRunError`."""
@@ -164,10 +161,11 @@ class EventStream(StreamState):
 def _listen(wanted: Wanted, hands: Hands) -> Generator[StreamEvent, None, None]:
     try:
         yield from hands.run(wanted.following.events())
-    except (GeneratorExit, KeyboardInterrupt):
+    except (GeneratorExit, KeyboardInterrupt) as left:
         hands.close()
-        if wanted.on_close == "interrupt":
-            for _ in hands.run(wanted.following.interrupted(PATIENCE_AT_CLOSE)):
+        is_cancelled = wanted.is_cancelled or isinstance(left, KeyboardInterrupt)
+        if is_cancelled and wanted.on_cancel == "interrupt":
+            for _ in hands.run(wanted.following.interrupted(PATIENCE_AT_CANCEL)):
                 pass
         raise
     finally:

@@ -88,6 +88,7 @@ __all__ = [
     "NewTenantKey",
     "Omitted",
     "OutputFormat",
+    "OutputKind",
     "PauseSession",
     "Permission",
     "PermissionDecided",
@@ -154,6 +155,7 @@ FileSource = Literal["sandbox", "snapshot"]
 IfBusy = Literal["queue", "reject"]
 LogGapReason = Literal["left_out", "other_epoch", "beyond_end"]
 Omitted = Literal["binary", "too_large"]
+OutputKind = Literal["json_schema"]
 PermissionMode = Literal["bypassPermissions", "permissionsByAgent", "default", "acceptEdits", "plan"]
 QueueItemStatus = Literal["pending", "processing", "completed", "failed", "cancelled"]
 SessionStatus = Literal["starting", "active", "paused", "stopped", "ended", "error"]
@@ -410,6 +412,7 @@ class CloudSessions(Model):
 
     url: str
     sessions: list[CloudSession]
+    unreadable: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -814,6 +817,7 @@ class Rewound(Model):
 
     session: Session
     changes: ChangeCounts
+    unverified: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -972,6 +976,7 @@ class Snapshot(Model):
     unfrozen: int
     unstable: int
     location: SnapshotLocation
+    unverified: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1261,8 +1266,8 @@ class NewTenantKey(TypedDict):
 class OutputFormat(TypedDict):
     """The shape of an answer."""
 
-    type: str
-    schema: NotRequired[Any]
+    type: OutputKind
+    schema: dict[str, Any]
 
 
 class PauseSession(TypedDict):

@@ -65,7 +65,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What the agent said, without what was taken back. What it said between tools stands on lines of its own."""
+        """What the agent said, without what was taken back. What it said between tools is a paragraph of its own."""
         return self._joined("text")
 
     @property
@@ -89,7 +89,7 @@ class Turn:
             else:
                 paragraphs.append(piece.text)
             goes_on = piece.open
-        return "\n".join(paragraphs)
+        return "\n\n".join(paragraphs)
 
     def _say(self, event: StreamEvent, kind: str, text: str) -> None:
         self._pieces.append(_Piece(event.seq, kind, text, open=True))

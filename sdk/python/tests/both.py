@@ -58,14 +58,11 @@ class WaitedStream:
     def __enter__(self) -> WaitedStream:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, *left: Any) -> None:
+        self.runner.run(self.stream.__aexit__(*left))
 
     def close(self) -> None:
         self.runner.run(self.stream.aclose())
-
-    def detach(self) -> None:
-        self.runner.run(self.stream.detach())
 
     def reply(self) -> Any:
         return self.runner.run(self.stream.reply())

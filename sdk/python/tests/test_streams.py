@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from both import client_of
@@ -160,35 +161,41 @@ def outcome(client: AshClient, session: Session) -> str:
     return eventually(ended)
 
 
-def test_whoever_closes_a_stream_ends_its_run(client: AshClient, session: Session) -> None:
-    with client.send_message_stream(session.id, "/slow 20ms\n/endless") as stream:
+def left_by(error: BaseException, stream: Any) -> None:
+    """Leaves the block of a stream whose run has begun."""
+    with stream:
         list(started(stream))
-    run = client.list_runs(session.id)[0]
-    assert (run.status, run.stop_reason) == ("cancelled", "interrupted")
+        raise error
 
 
-def test_whoever_drops_a_stream_ends_its_run(client: AshClient, session: Session, kind: str) -> None:
-    for event in client.send_message_stream(session.id, "/slow 20ms\n/endless"):
+def test_whoever_closes_a_stream_lets_its_run_go_on(client: AshClient, session: Session) -> None:
+    with client.send_message_stream(session.id, "/slow 5ms\n/say One two three four five.") as stream:
+        list(started(stream))
+    assert outcome(client, session) == "completed"
+    with pytest.raises(RuntimeError, match="ours"):
+        left_by(RuntimeError("ours"), client.send_message_stream(session.id, "/slow 5ms\n/say One two three four."))
+    assert outcome(client, session) == "completed"
+
+
+def test_whoever_drops_a_stream_lets_its_run_go_on(client: AshClient, session: Session, kind: str) -> None:
+    for event in client.send_message_stream(session.id, "/slow 5ms\n/say One two three four five."):
         if isinstance(event, TextDeltaEvent):
             break
     gc.collect()
     if kind == "async":
-        client.health()  # The loop has to run for the task that ends it.
-    assert outcome(client, session) == "cancelled"
+        client.health()  # The loop has to run for the task that closes it.
+    assert outcome(client, session) == "completed"
 
 
-def test_whoever_detaches_lets_the_run_go_on(client: AshClient, session: Session) -> None:
-    with client.send_message_stream(
-        session.id, "/slow 5ms\n/say One two three four five.", on_close="detach"
-    ) as stream:
-        list(started(stream))
-    assert outcome(client, session) == "completed"
-    other = client.send_message_stream(session.id, "/slow 5ms\n/say One two three four five.")
-    list(started(other))
-    other.detach()
-    assert outcome(client, session) == "completed"
-    with pytest.raises(ValueError, match="on_close"):
-        client.send_message_stream(session.id, "x", on_close="never")  # type: ignore[arg-type]
+def test_whoever_is_cancelled_beside_a_stream_ends_its_run(client: AshClient, session: Session) -> None:
+    for leaves, ends in [("interrupt", "cancelled"), ("detach", "completed")]:
+        said = "/slow 20ms\n/repeat 40 word "
+        stream = client.send_message_stream(session.id, said, on_cancel=leaves)  # type: ignore[arg-type]
+        with pytest.raises(KeyboardInterrupt):
+            left_by(KeyboardInterrupt(), stream)
+        assert outcome(client, session) == ends, leaves
+    with pytest.raises(ValueError, match="on_cancel"):
+        client.send_message_stream(session.id, "x", on_cancel="never")  # type: ignore[arg-type]
 
 
 def test_a_wire_that_is_cut_while_the_session_is_paused(through: Through, client: AshClient, session: Session) -> None:

@@ -57,7 +57,7 @@ def test_a_whole_answer_stands_for_its_pieces_also_without_any() -> None:
         ("message", {"type": "result", "result": "Seen."}),
     )
     turn = Transcript(events).turns[0]
-    assert (turn.text, turn.thinking) == ("Let me see.\nSeen.", "hm")
+    assert (turn.text, turn.thinking) == ("Let me see.\n\nSeen.", "hm")
     assert [(call.name, call.result, call.finished) for call in turn.tools] == [("bash", "a", True)]
 
 

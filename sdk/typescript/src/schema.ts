@@ -1544,6 +1544,8 @@ export interface components {
             url: string;
             /** @description Newest first. */
             sessions: components["schemas"]["CloudSession"][];
+            /** @description Those of which nothing can be read: they are damaged, or of a newer version. */
+            unreadable?: string[];
         };
         /** @description Text, or text, pictures and documents. */
         Content: string | components["schemas"]["Block"][];
@@ -1796,7 +1798,10 @@ export interface components {
         Events: {
             /** @description The entries, in order. */
             events: components["schemas"]["Event"][];
-            /** @description Whether the list was cut because it is long, though fewer came than were asked for. */
+            /**
+             * @description Whether there are more behind the last one. A list can be cut, because it is long, though fewer came than were
+             *     asked for: go on `after` the last `sequence`.
+             */
             hasMore: boolean;
         };
         /** @description A command to be run beside the agent. */
@@ -2101,7 +2106,10 @@ export interface components {
         Messages: {
             /** @description The messages, in order. */
             messages: components["schemas"]["Message"][];
-            /** @description Whether the list was cut because it is long, though fewer came than were asked for. */
+            /**
+             * @description Whether there are more behind the last one. A list can be cut, because it is long, though fewer came than were
+             *     asked for: go on `after` the last `sequence`.
+             */
             hasMore: boolean;
         };
         /** @description A version of an agent to be added. New sessions get it once it is activated. */
@@ -2196,10 +2204,15 @@ export interface components {
         /** @description The shape of an answer. */
         OutputFormat: {
             /** @description What kind of shape. */
-            type: string;
-            /** @description The shape. */
-            schema?: unknown;
+            type: components["schemas"]["OutputKind"];
+            /** @description The shape, as a JSON Schema. */
+            schema: Record<string, never>;
         };
+        /**
+         * @description What says what shape an answer has.
+         * @enum {string}
+         */
+        OutputKind: "json_schema";
         /** @description How to pause. */
         PauseSession: {
             /** @description What becomes of a run that goes on. */
@@ -2540,6 +2553,11 @@ export interface components {
             session: components["schemas"]["Session"];
             /** @description What became of its files, or would. */
             changes: components["schemas"]["ChangeCounts"];
+            /**
+             * Format: int64
+             * @description Of how many files it cannot be said that they are what they were at that point.
+             */
+            unverified?: number;
         };
         /** @description The execution of one prompt. */
         Run: {
@@ -2644,7 +2662,8 @@ export interface components {
             content: components["schemas"]["Content"];
             /**
              * @description Tell the answer also as the model's API does: `message` events of the type `stream_event`, which are not logged
-             *     and have no id. Text comes in pieces (`text_delta`) in any case.
+             *     and have no id. Without it text comes in pieces (`text_delta`, `thinking_delta`) alone; with `false` not even in
+             *     those, but only as whole messages.
              */
             includePartialMessages?: boolean | null;
             /** @description Another model for this run. */
@@ -2912,9 +2931,15 @@ export interface components {
             unfrozen: number;
             /**
              * Format: int64
-             * @description How many files changed each time they were read.
+             * @description How many files changed each time they were read, or between the moment it is of and when they were read.
              */
             unstable: number;
+            /**
+             * Format: int64
+             * @description Of how many files it cannot be said that they are what they were at that moment: those that are `unstable`, or
+             *     all, if they were captured after the machine was restarted and there was nothing to hold them against.
+             */
+            unverified?: number;
             /** @description Where it lies. */
             location: components["schemas"]["SnapshotLocation"];
         };

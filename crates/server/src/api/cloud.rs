@@ -37,4 +37,7 @@ pub struct CloudSessions {
     pub url: String,
     /// Newest first.
     pub sessions: Vec<CloudSession>,
+    /// Those of which nothing can be read: they are damaged, or of a newer version.
+    #[serde(default)]
+    pub unreadable: Vec<Uuid>,
 }

@@ -35,7 +35,8 @@ pub struct Event {
 pub struct Events {
     /// The entries, in order.
     pub events: Vec<Event>,
-    /// Whether the list was cut because it is long, though fewer came than were asked for.
+    /// Whether there are more behind the last one. A list can be cut, because it is long, though fewer came than were
+    /// asked for: go on `after` the last `sequence`.
     #[serde(default)]
     #[schema(required)]
     pub has_more: bool,
@@ -84,7 +85,8 @@ pub struct Message {
 pub struct Messages {
     /// The messages, in order.
     pub messages: Vec<Message>,
-    /// Whether the list was cut because it is long, though fewer came than were asked for.
+    /// Whether there are more behind the last one. A list can be cut, because it is long, though fewer came than were
+    /// asked for: go on `after` the last `sequence`.
     #[serde(default)]
     #[schema(required)]
     pub has_more: bool,

@@ -51,6 +51,9 @@ pub struct Rewound {
     pub session: Session,
     /// What became of its files, or would.
     pub changes: ChangeCounts,
+    /// Of how many files it cannot be said that they are what they were at that point.
+    #[serde(default)]
+    pub unverified: u64,
 }
 
 /// How the files of two snapshots differ.

@@ -174,13 +174,21 @@ impl<'de> Deserialize<'de> for Thinking {
 pub struct OutputFormat {
     /// What kind of shape.
     #[serde(rename = "type")]
-    pub kind: String,
-    /// The shape.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schema: Option<Value>,
+    pub kind: OutputKind,
+    /// The shape, as a JSON Schema.
+    #[schema(value_type = Object)]
+    pub schema: serde_json::Map<String, Value>,
 }
 
 super::schema::only_objects!(OutputFormat);
+
+/// What says what shape an answer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputKind {
+    /// A JSON Schema.
+    JsonSchema,
+}
 
 /// What to do when a run goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -200,7 +208,8 @@ pub struct SendMessage {
     /// What is said.
     pub content: Content,
     /// Tell the answer also as the model's API does: `message` events of the type `stream_event`, which are not logged
-    /// and have no id. Text comes in pieces (`text_delta`) in any case.
+    /// and have no id. Without it text comes in pieces (`text_delta`, `thinking_delta`) alone; with `false` not even in
+    /// those, but only as whole messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub include_partial_messages: Option<bool>,
     /// Another model for this run.
@@ -221,7 +230,8 @@ pub struct SendMessage {
     /// Whether the model thinks before it answers.
     #[serde(default, deserialize_with = "object::one", skip_serializing_if = "Option::is_none")]
     pub thinking: Option<Thinking>,
-    /// The shape of the answer.
+    /// The shape of the answer. The last message of the run, of the type `result`, has what was answered as
+    /// `structured_output`.
     #[serde(default, deserialize_with = "object::one", skip_serializing_if = "Option::is_none")]
     pub output_format: Option<OutputFormat>,
     /// How tool calls of this run are allowed; nothing: as the session says.

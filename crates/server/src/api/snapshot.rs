@@ -57,8 +57,12 @@ pub struct Snapshot {
     pub new_bytes: u64,
     /// How many files were read, or looked at, after everything was allowed to move again.
     pub unfrozen: u64,
-    /// How many files changed each time they were read.
+    /// How many files changed each time they were read, or between the moment it is of and when they were read.
     pub unstable: u64,
+    /// Of how many files it cannot be said that they are what they were at that moment: those that are `unstable`, or
+    /// all, if they were captured after the machine was restarted and there was nothing to hold them against.
+    #[serde(default)]
+    pub unverified: u64,
     /// Where it lies.
     pub location: SnapshotLocation,
 }

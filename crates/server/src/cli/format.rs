@@ -99,8 +99,10 @@ pub(super) fn receipt(receipt: &ResumeReceipt) -> String {
     };
     let newer = match (receipt.unverified, &receipt.snapshot_id) {
         (0, _) => String::new(),
-        (count, Some(_)) => format!(", {} unverified", things(count, "newer file")),
-        (count, None) => format!(", {} unverified", things(count, "file")),
+        (count, Some(_)) if receipt.workspace != "restored" => {
+            format!(", {} unverified", things(count, "newer file"))
+        }
+        (count, _) => format!(", {} unverified", things(count, "file")),
     };
     let conversation = &receipt.conversation;
     let remembered = match conversation.native.as_str() {

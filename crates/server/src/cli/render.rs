@@ -40,12 +40,14 @@ pub(super) struct Renderer<W> {
     uncertain: Vec<(u64, String)>,
     /// Text came in pieces since the last whole message.
     has_pieces: bool,
+    /// A message with text is over: what comes next is another paragraph.
+    is_between: bool,
 }
 
 impl<W: Write> Renderer<W> {
     pub(super) fn new(out: W, is_terminal: bool, color: bool) -> Self {
-        let (uncertain, has_pieces) = (Vec::new(), false);
-        Self { out, is_terminal, color, is_at_start: true, uncertain, has_pieces }
+        let (uncertain, has_pieces, is_between) = (Vec::new(), false, false);
+        Self { out, is_terminal, color, is_at_start: true, uncertain, has_pieces, is_between }
     }
 
     /// Whether a line can be shown below without disturbing one that is not complete.
@@ -132,7 +134,10 @@ impl<W: Write> Renderer<W> {
         {
             self.say(0, &text_of(content))?;
         }
-        self.settle()
+        let has_text = self.uncertain.iter().any(|(_, text)| !text.is_empty());
+        self.settle()?;
+        self.is_between |= has_text;
+        Ok(())
     }
 
     fn say(&mut self, seq: u64, text: &str) -> io::Result<()> {
@@ -146,6 +151,10 @@ impl<W: Write> Renderer<W> {
     /// What was said stays said.
     fn settle(&mut self) -> io::Result<()> {
         for (_, text) in std::mem::take(&mut self.uncertain) {
+            if !text.is_empty() && std::mem::take(&mut self.is_between) {
+                self.end_line()?;
+                self.write("\n")?;
+            }
             self.write(&text)?;
         }
         Ok(())
@@ -316,7 +325,7 @@ mod test {
 
     #[test]
     fn a_pipe_gets_the_text_that_counts_and_nothing_else() {
-        assert_eq!(shown(false, &turn()), "I look.\x1b[2JNothing.\n");
+        assert_eq!(shown(false, &turn()), "I look.\x1b[2J\n\nNothing.\n");
     }
 
     #[test]

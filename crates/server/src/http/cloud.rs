@@ -39,10 +39,11 @@ pub(super) async fn list(
     Query(query): Query<CloudQuery>,
 ) -> Result<JsonAnswer<CloudSessions>, ApiError> {
     let limit = range("limit", query.limit.unwrap_or(100), 1, 1_000)?;
-    let sessions = app.engine().sessions_in_cloud(&caller.tenant, limit).await?;
+    let (sessions, unreadable) = app.engine().sessions_in_cloud(&caller.tenant, limit).await?;
     let url = app.engine().cloud().map(|cloud| cloud.url().to_owned()).unwrap_or_default();
     let sessions = sessions.into_iter().map(view).collect();
-    Ok(JsonAnswer(CloudSessions { url, sessions }))
+    let unreadable = unreadable.into_iter().map(|session| session.as_uuid()).collect();
+    Ok(JsonAnswer(CloudSessions { url, sessions, unreadable }))
 }
 
 /// Make a session that is in the cloud one of this server

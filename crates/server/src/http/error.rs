@@ -138,7 +138,7 @@ impl From<EngineError> for ApiError {
             EngineError::SnapshotExpired => Self::new(
                 StatusCode::GONE,
                 Code::SNAPSHOT_EXPIRED,
-                "There is no snapshot of it any more",
+                "There is no snapshot of it: it was removed since, or none was made at the time",
             ),
             EngineError::NothingBefore => Self::new(
                 StatusCode::NOT_FOUND,

@@ -70,7 +70,8 @@ pub(super) async fn rewind(
     let rewound = app.engine().rewind(&caller.tenant, id, to, effective).await?;
     let Comparison { added, modified, removed, .. } = rewound.changes;
     let changes = api::ChangeCounts { added, modified, removed };
-    Ok(JsonAnswer(api::Rewound { session: app.view(&rewound.session).await?, changes }))
+    let (session, unverified) = (app.view(&rewound.session).await?, rewound.unverified);
+    Ok(JsonAnswer(api::Rewound { session, changes, unverified }))
 }
 
 /// The point of history that a request names, if it names one.

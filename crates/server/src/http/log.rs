@@ -62,9 +62,9 @@ pub(super) async fn events(
     let mut after = Seq::new(sequence("after", query.after)?);
     let mut events = Vec::new();
     let mut room = Room::default();
-    while room.is_left() {
+    let has_more = 'all: loop {
         let page = app.engine().store().events_after(id, after, READ).await?;
-        let Some(last) = page.last() else { break };
+        let Some(last) = page.last() else { break false };
         after = last.seq;
         for logged in &page {
             let (kind, data) = view::event(id, &logged.entry);
@@ -73,26 +73,27 @@ pub(super) async fn events(
                 Some(ALL) => true,
                 Some(wanted) => wanted == kind,
             };
-            if wanted && events.len() < limit && room.is_left() {
-                room.take(data.len());
-                let cursor = Cursor { epoch, seq: logged.seq }.to_string();
-                events.push(api::Event {
-                    id: named_id(&["event", &id.to_string(), &cursor]),
-                    cursor,
-                    session_id: uuid_of(id),
-                    tenant_id: caller.tenant.to_string(),
-                    kind: kind.into_owned(),
-                    data: Some(data),
-                    sequence: logged.seq.get(),
-                    created_at: api::rfc3339(logged.at),
-                });
+            if !wanted {
+                continue;
             }
+            if events.len() == limit || !room.is_left() {
+                break 'all true;
+            }
+            room.take(data.len());
+            let cursor = Cursor { epoch, seq: logged.seq }.to_string();
+            events.push(api::Event {
+                id: named_id(&["event", &id.to_string(), &cursor]),
+                cursor,
+                session_id: uuid_of(id),
+                tenant_id: caller.tenant.to_string(),
+                kind: kind.into_owned(),
+                data: Some(data),
+                sequence: logged.seq.get(),
+                created_at: api::rfc3339(logged.at),
+            });
         }
-        if events.len() >= limit {
-            break;
-        }
-    }
-    Ok(JsonAnswer(api::Events { events, has_more: !room.is_left() }))
+    };
+    Ok(JsonAnswer(api::Events { events, has_more }))
 }
 
 /// Which lines.

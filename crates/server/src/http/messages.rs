@@ -88,10 +88,12 @@ pub(super) async fn send(
     answer
 }
 
-/// Whether pieces are told as the model's API tells them. A program of the runtime `legacy` does so itself.
+/// Whether pieces are told, and whether as the model's API tells them. A program of the runtime `legacy` does so itself.
 fn detail(stored: &StoredSession, body: &SendMessage) -> Result<Detail, ApiError> {
-    if body.include_partial_messages != Some(true) {
-        return Ok(Detail::Logged);
+    match body.include_partial_messages {
+        None => return Ok(Detail::Logged),
+        Some(false) => return Ok(Detail::Whole),
+        Some(true) => {}
     }
     let tools = Tools::of(&stored.record.settings.config).map_err(ApiError::internal)?;
     let is_told = tools.runtime == Some(Runtime::Legacy);
@@ -270,15 +272,19 @@ pub(super) async fn list(
     let mut after = Seq::new(sequence("after", query.after)?);
     let mut messages = Vec::new();
     let mut room = Room::default();
-    // The store reads a page at a time, which may be less than was asked for.
-    while messages.len() < limit as usize && room.is_left() {
+    // The store reads a page at a time, which may be less than was asked for. One more than is wanted says whether there
+    // are more.
+    let has_more = 'all: loop {
         let rest = limit - u32::try_from(messages.len()).unwrap_or(limit);
-        let page = app.engine().store().messages_after(id, after, rest).await?;
-        let Some(last) = page.last() else { break };
+        let page = app.engine().store().messages_after(id, after, rest + 1).await?;
+        let Some(last) = page.last() else { break false };
         after = last.seq;
         for logged in
             page.iter().filter(|logged| branch.has(logged) && view::is_said(&logged.entry))
         {
+            if messages.len() == limit as usize || !room.is_left() {
+                break 'all true;
+            }
             let content = view::message_content(id, &logged.entry);
             room.take(content.len());
             let cursor = Cursor { epoch, seq: logged.seq }.to_string();
@@ -293,8 +299,8 @@ pub(super) async fn list(
                 created_at: api::rfc3339(logged.at),
             });
         }
-    }
-    Ok(JsonAnswer(api::Messages { messages, has_more: !room.is_left() }))
+    };
+    Ok(JsonAnswer(api::Messages { messages, has_more }))
 }
 
 /// The id of something that is known by other things: always the same for the same ones. It need not be kept.

@@ -94,13 +94,19 @@ fn router(app: App) -> Router {
 
 /// What clients of others may ask for, and is not offered: evaluations, files of a project, and machines that run sandboxes
 /// for another one.
-const NOT_OFFERED: [&str; 11] = [
+const NOT_OFFERED: [&str; 17] = [
     "/api/agents/{name}/eval-cases",
     "/api/agents/{name}/eval-cases/{*rest}",
     "/api/agents/{name}/eval-runs",
     "/api/agents/{name}/eval-runs/{*rest}",
     "/api/agents/{name}/eval-results",
     "/api/agents/{name}/eval-results/{*rest}",
+    "/api/eval-cases",
+    "/api/eval-cases/{*rest}",
+    "/api/eval-runs",
+    "/api/eval-runs/{*rest}",
+    "/api/eval-results",
+    "/api/eval-results/{*rest}",
     "/api/files",
     "/api/files/{*rest}",
     "/api/internal/runners/register",

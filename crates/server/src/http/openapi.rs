@@ -151,7 +151,7 @@ problems! {
     /// What a route can answer whose request can be in the way of another.
     Conflict: ("409", "Another request is in the way, or the idempotency key was used for another one");
     /// What a route can answer that needs a snapshot.
-    Expired: ("410", "There is no snapshot of it any more, or the session has ended");
+    Expired: ("410", "There is no snapshot of it, or not any more, or the session has ended");
     /// What a route can answer that changes something of a session.
     Over: ("410", "The session has ended");
     /// Its bytes are nowhere.

@@ -27,60 +27,58 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// What is told after the frame of an entry.
+    /// What is told after the frame of an entry: the piece that it is.
     pub(super) fn after(&mut self, session: SessionId, entry: &Entry) -> Vec<Frame> {
-        let mut events = Vec::new();
-        if let Entry::TextDelta { delta, .. } = entry {
-            events = self.piece(Kind::Text, delta);
-        } else if let Entry::ThinkingDelta { delta, .. } = entry {
-            events = self.piece(Kind::Thinking, delta);
-        } else if matches!(entry, Entry::RunRetry { .. } | Entry::Message { .. }) {
+        if matches!(entry, Entry::RunRetry { .. } | Entry::Message { .. }) {
             // What was told is not an answer any more, or a whole one: the next piece begins another.
             *self = Self::default();
         }
-        frames(session, entry, &events)
-    }
-
-    /// What is told before the frame of an entry: a whole answer ends what was told of it.
-    pub(super) fn before(&mut self, session: SessionId, entry: &Entry) -> Vec<Frame> {
-        if !matches!(entry, Entry::Message { .. }) || self.blocks.is_none() {
+        let (Some((kind, delta)), Some((_, index))) = (piece_of(entry), self.open) else {
             return Vec::new();
-        }
-        let mut events = self.close();
-        events.push(json!({ "type": "message_delta", "delta": { "stop_reason": null } }));
-        events.push(json!({ "type": "message_stop" }));
+        };
+        let delta = match kind {
+            Kind::Text => json!({ "type": "text_delta", "text": delta }),
+            Kind::Thinking => json!({ "type": "thinking_delta", "thinking": delta }),
+        };
+        let piece = json!({ "type": "content_block_delta", "index": index, "delta": delta });
+        frames(session, entry, &[piece])
+    }
+
+    /// What is told before the frame of an entry: what a piece begins, and what a whole answer ends.
+    pub(super) fn before(&mut self, session: SessionId, entry: &Entry) -> Vec<Frame> {
+        let events = match (piece_of(entry), entry) {
+            (Some((kind, _)), _) => self.begin(kind),
+            (None, Entry::Message { body, .. }) if self.blocks.is_some() => {
+                let mut events = self.close();
+                events.push(end_of(body.get()));
+                events.push(json!({ "type": "message_stop" }));
+                events
+            }
+            (None, _) => Vec::new(),
+        };
         frames(session, entry, &events)
     }
 
-    fn piece(&mut self, kind: Kind, delta: &str) -> Vec<Value> {
+    fn begin(&mut self, kind: Kind) -> Vec<Value> {
         let mut events = Vec::new();
         if self.blocks.is_none() {
             let message = json!({ "type": "message", "role": "assistant", "content": [] });
             events.push(json!({ "type": "message_start", "message": message }));
             self.blocks = Some(0);
         }
-        let index = match self.open {
-            Some((open, index)) if open == kind => index,
-            Some(_) | None => {
-                events.extend(self.close());
-                let index = self.blocks.unwrap_or_default();
-                let block = match kind {
-                    Kind::Text => json!({ "type": "text", "text": "" }),
-                    Kind::Thinking => json!({ "type": "thinking", "thinking": "" }),
-                };
-                events.push(json!({
-                    "type": "content_block_start", "index": index, "content_block": block,
-                }));
-                self.open = Some((kind, index));
-                self.blocks = Some(index + 1);
-                index
-            }
-        };
-        let delta = match kind {
-            Kind::Text => json!({ "type": "text_delta", "text": delta }),
-            Kind::Thinking => json!({ "type": "thinking_delta", "thinking": delta }),
-        };
-        events.push(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+        if self.open.is_none_or(|(open, _)| open != kind) {
+            events.extend(self.close());
+            let index = self.blocks.unwrap_or_default();
+            let block = match kind {
+                Kind::Text => json!({ "type": "text", "text": "" }),
+                Kind::Thinking => json!({ "type": "thinking", "thinking": "" }),
+            };
+            events.push(json!({
+                "type": "content_block_start", "index": index, "content_block": block,
+            }));
+            self.open = Some((kind, index));
+            self.blocks = Some(index + 1);
+        }
         events
     }
 
@@ -91,6 +89,27 @@ impl Pieces {
             .into_iter()
             .collect()
     }
+}
+
+/// The piece of an answer that an entry is.
+fn piece_of(entry: &Entry) -> Option<(Kind, &str)> {
+    if let Entry::TextDelta { delta, .. } = entry {
+        return Some((Kind::Text, delta));
+    }
+    let Entry::ThinkingDelta { delta, .. } = entry else { return None };
+    Some((Kind::Thinking, delta))
+}
+
+/// Why a whole answer ended, and what it took, as it says itself.
+fn end_of(answer: &str) -> Value {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+    let message = &answer["message"];
+    let mut end =
+        json!({ "type": "message_delta", "delta": { "stop_reason": message["stop_reason"] } });
+    if message["usage"].is_object() {
+        end["usage"] = message["usage"].clone();
+    }
+    end
 }
 
 fn frames(session: SessionId, entry: &Entry, events: &[Value]) -> Vec<Frame> {
@@ -121,6 +140,26 @@ mod test {
 
     fn answer() -> Entry {
         Entry::Message { run: run(), body: Json::of(&json!({ "type": "assistant" })).unwrap() }
+    }
+
+    #[test]
+    fn the_end_says_why_and_what_it_took() {
+        let usage = json!({ "input_tokens": 3, "output_tokens": 5 });
+        let message = json!({ "stop_reason": "tool_use", "usage": usage });
+        let end = end_of(&json!({ "type": "assistant", "message": message }).to_string());
+        assert_eq!((&end["delta"]["stop_reason"], &end["usage"]), (&json!("tool_use"), &usage));
+        let end = end_of("{}");
+        assert!(end["delta"]["stop_reason"].is_null() && end["usage"].is_null());
+    }
+
+    #[test]
+    fn what_a_piece_begins_is_told_before_it() {
+        let session = SessionId::from_parts(Timestamp::from_millis(0), [1; 10]);
+        let mut pieces = Pieces::default();
+        assert_eq!(pieces.before(session, &text("a")).len(), 2);
+        assert_eq!(pieces.after(session, &text("a")).len(), 1);
+        assert_eq!(pieces.before(session, &text("b")).len(), 0);
+        assert_eq!(pieces.after(session, &text("b")).len(), 1);
     }
 
     fn told(entries: &[Entry]) -> Vec<String> {

@@ -55,6 +55,7 @@ fn snapshot_view(stored: &StoredSnapshot) -> api::Snapshot {
         new_bytes: snapshot.captured.new_bytes,
         unfrozen: snapshot.captured.unfrozen,
         unstable: snapshot.captured.unstable,
+        unverified: snapshot.unverified(),
         location: api::SnapshotLocation { local: places.local, cloud: places.cloud },
     }
 }

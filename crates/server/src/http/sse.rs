@@ -45,6 +45,8 @@ pub(super) enum Shown {
 pub(super) enum Detail {
     /// As it is logged.
     Logged,
+    /// Only once it is whole.
+    Whole,
     /// And as the model's API tells it, besides.
     StreamEvents,
 }
@@ -57,6 +59,8 @@ struct Telling {
     session: SessionId,
     follower: Follower,
     shown: Shown,
+    /// Whether pieces of an answer are left out.
+    only_whole: bool,
     /// For those who want to be told as by the model's API, how far that is.
     pieces: Option<Pieces>,
     /// To be sent before anything else.
@@ -86,8 +90,9 @@ pub(super) fn stream(
         session,
         follower,
         shown,
+        only_whole: detail == Detail::Whole,
         pieces: match detail {
-            Detail::Logged => None,
+            Detail::Logged | Detail::Whole => None,
             Detail::StreamEvents => Some(Pieces::default()),
         },
         waiting: VecDeque::from([Bytes::from(text)]),
@@ -175,6 +180,9 @@ impl Telling {
             // What was said before a run, or beside it, would be taken for a part of its answer.
             Shown::Run(wanted) => !is_aside && run.is_none_or(|run| run == wanted),
         };
+        let is_piece =
+            matches!(logged.entry, Entry::TextDelta { .. } | Entry::ThinkingDelta { .. });
+        let wanted = wanted && !(is_piece && self.only_whole);
         let tell = |frames: Vec<Frame>, text: &mut String| {
             frames.iter().for_each(|frame| frame.write(text));
         };

@@ -124,12 +124,31 @@ impl Frame {
 
     /// Adds the frame to what is sent.
     pub(crate) fn write(&self, out: &mut String) {
+        let data = for_every_reader(&self.data);
         let written = match self.id {
-            Some(id) => write!(out, "id: {id}\nevent: {}\ndata: {}\n\n", self.event, self.data),
-            None => write!(out, "event: {}\ndata: {}\n\n", self.event, self.data),
+            Some(id) => write!(out, "id: {id}\nevent: {}\ndata: {data}\n\n", self.event),
+            None => write!(out, "event: {}\ndata: {data}\n\n", self.event),
         };
         written.expect("a string takes everything");
     }
+}
+
+/// JSON that is one line for everybody: some clients, those of the original among them, end a line at more characters
+/// than the protocol does. In JSON these can only be in strings.
+fn for_every_reader(json: &str) -> Cow<'_, str> {
+    const ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+    if json.is_ascii() || !json.contains(ENDS) {
+        return Cow::Borrowed(json);
+    }
+    let mut line = String::with_capacity(json.len() + 16);
+    for letter in json.chars() {
+        if ENDS.contains(&letter) {
+            write!(line, "\\u{:04x}", u32::from(letter)).expect("a string takes everything");
+        } else {
+            line.push(letter);
+        }
+    }
+    Cow::Owned(line)
 }
 
 /// The name and the fields of an entry.

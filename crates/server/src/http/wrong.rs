@@ -10,7 +10,16 @@ const MAX_SAID: usize = 80;
 /// What is wrong with a text that a body could not be read from, as the error says.
 pub(super) fn in_words<T: DeserializeOwned>(text: &str, error: &serde_json::Error) -> String {
     if !error.is_data() {
-        return format!("The body is not valid JSON: {}", of_syntax(&error.to_string()));
+        // A number where a word is wanted is called so, too.
+        let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else {
+            return format!("The body is not valid JSON: {}", of_syntax(&error.to_string()));
+        };
+        return match serde_path_to_error::deserialize::<_, Object<T>>(value) {
+            Err(found) => {
+                sentence("The body", &found.path().to_string(), &found.inner().to_string())
+            }
+            Ok(_) => format!("The body is invalid: {error}"),
+        };
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
@@ -132,7 +141,7 @@ fn plain(expected: &str) -> &str {
         "i32" | "i64" => "a whole number",
         "f32" | "f64" => "a number",
         "a boolean" => "true or false",
-        "a string" | "a borrowed string" | "a str" => "a text",
+        "a string" | "a borrowed string" | "a str" | "string or map" => "a text",
         "a map" => "an object",
         "a sequence" => "a list",
         other if other.starts_with("struct ") => "an object",
@@ -198,6 +207,8 @@ mod test {
                 r#""effort": "huge""#,
                 "effort \"huge\" is not known; known are low, medium, high, xhigh, max",
             ),
+            (r#""ifBusy": 5"#, "ifBusy is the number 5; it must be a text"),
+            (r#""effort": [1]"#, "effort is a list; it must be a text"),
             (r#""ifBusy": "maybe""#, "ifBusy \"maybe\" is not known; known are queue, reject"),
             (
                 r#""thinking": {"type": "much"}"#,

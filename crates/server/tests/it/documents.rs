@@ -20,7 +20,7 @@ use crate::talk::model;
 use crate::world::{bridge_program, can_isolate, end_sandboxes, processes_mentioning};
 
 /// What is not run, by page and first line, and why.
-const SKIPPED: [(&str, &str, &str); 8] = [
+const SKIPPED: [(&str, &str, &str); 7] = [
     ("README.md", "make demo", "it builds, and is run by a test of its own"),
     (
         "README.md",
@@ -48,16 +48,29 @@ const SKIPPED: [(&str, &str, &str); 8] = [
         "it needs a program of the original; tests of their own have one of ours",
     ),
     (
-        "docs/migration.md",
-        "curl -sf -H \"Authorization: Bearer $OLD_KEY\" \"$OLD/api/sessions/$ID/workspace\" > workspace.tar.gz",
-        "it needs a server of the original",
-    ),
-    (
         "docs/snapshots.md",
         "ash snapshot capture project --store s3://bucket/projects --cache kept",
         "it needs a bucket; a test of its own has one",
     ),
 ];
+
+/// What a page takes for granted, which is played before it, and what has to be so behind it.
+///
+/// In place of a server of the original stands one of ours, which answers that request in the same way.
+const AROUND: [(&str, &str, &str); 1] = [(
+    "docs/migration.md",
+    r#"ash serve > ash.log 2>&1 &
+until ash health > /dev/null 2>&1; do sleep 0.1; done
+ash deploy examples/notes
+OLD=http://127.0.0.1:$ASH_PORT
+OLD_KEY=$(cat data/initial-api-key)
+ID=$(ash session create notes)
+ash session exec "$ID" 'mkdir -p of/old && echo herons > of/old/a.txt'
+SESSION=$(ash session create notes)
+"#,
+    r#"[ "$(ash session exec "$SESSION" cat of/old/a.txt)" = herons ]
+"#,
+)];
 
 /// How a line of a block begins that is to be typed.
 const COMMANDS: [&str; 6] = ["$ ", "ash ", "cargo ", "curl ", "export ", "make "];
@@ -233,10 +246,14 @@ impl Place {
         if !can_isolate() {
             script.push_str("export ASH_PERMISSION_MODE=bypassPermissions\n");
         }
+        let around = AROUND.iter().find(|(page, ..)| *page == name);
+        let (before, behind) = around.map_or(("", ""), |(_, before, behind)| (before, behind));
+        before.lines().for_each(|line| script.push_str(&self.line(line)));
         for block in &shown {
             writeln!(script, "echo '>>> {name}, line {}' >&2", block.line).unwrap();
             block.text.lines().for_each(|line| script.push_str(&self.line(line)));
         }
+        script.push_str(behind);
         fs::write(self.dir.path().join("script"), script).unwrap();
         let mut shell = self.shell();
         let status = tokio::time::timeout(PATIENCE, shell.wait()).await.ok().map(Result::unwrap);

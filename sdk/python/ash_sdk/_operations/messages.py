@@ -7,7 +7,7 @@ from typing import Any
 from .._method import async_streaming, operation, replying, streaming
 from .._program import Following
 from .._retry import Retry
-from .._streams import OnClose, Wanted
+from .._streams import OnCancel, Wanted
 from .._wire import Call, Id, Repeat, at, call, given, many, nothing, one
 from ..schema import (
     Behavior,
@@ -47,12 +47,13 @@ def _message(
     wake: bool | None = None,
     timeout_ms: int | None = None,
     idempotency_key: str | None = None,
-    on_close: OnClose = "interrupt",
+    on_cancel: OnCancel = "interrupt",
 ) -> Wanted:
     """Sends a message and follows the run that it makes.
 
     A connection that is lost is made anew, and the stream taken up where it broke: no event is missing, and none comes
-    twice. If whoever listens stops before the end, the run is interrupted; with `on_close="detach"` it goes on.
+    twice. If whoever listens stops before the end, the run goes on; Ctrl-C and a task that is cancelled interrupt it,
+    unless `on_cancel` is `detach`.
     """
     body = given(
         content=content,
@@ -71,12 +72,12 @@ def _message(
         wake=wake,
         timeout_ms=timeout_ms,
     )
-    if on_close not in ("interrupt", "detach"):
-        raise ValueError(f'on_close is "interrupt" or "detach", not {on_close!r}')
+    if on_cancel not in ("interrupt", "detach"):
+        raise ValueError(f'on_cancel is "interrupt" or "detach", not {on_cancel!r}')
     path = at("sessions", session_id, "messages")
     sent = call("POST", path, nothing, body=body, repeat=Repeat.KEYED, key=idempotency_key)
     retry: Retry = self._settings.retry
-    return Wanted(Following(str(session_id), retry, message=sent.request), on_close)
+    return Wanted(Following(str(session_id), retry, message=sent.request), on_cancel)
 
 
 class MessageOperations:

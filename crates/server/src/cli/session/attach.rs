@@ -117,13 +117,25 @@ fn place(from: From, session: &Session, runs: &[Run]) -> Cursor {
         From::Start => at(0),
         From::End => at(session.last_seq),
         From::After(place) => place,
-        From::Turn => {
-            // The first of those that are not over, or the last that is.
-            let open = runs.iter().filter(|run| run.ended_at.is_none()).map(|run| run.prompt_seq);
-            let last = runs.iter().map(|run| run.prompt_seq).max();
-            at(open.min().or(last).map_or(0, |seq| seq.saturating_sub(1)))
-        }
+        From::Turn => at(last_turn(runs).map_or(0, |run| run.prompt_seq.saturating_sub(1))),
     }
+}
+
+/// The first of those that are not over, or the last that is. If its prompt had to wait, whoever it waited for stands
+/// behind that in the log, and is shown whole.
+fn last_turn(runs: &[Run]) -> Option<&Run> {
+    let open = runs.iter().filter(|run| run.ended_at.is_none()).min_by_key(|run| run.prompt_seq);
+    let mut first = open.or_else(|| runs.iter().max_by_key(|run| run.prompt_seq))?;
+    let went_on_when =
+        |run: &&Run, accepted: &str| run.ended_at.as_deref().is_none_or(|ended| ended > accepted);
+    while let Some(earlier) = runs
+        .iter()
+        .filter(|run| run.prompt_seq < first.prompt_seq && went_on_when(run, &first.accepted_at))
+        .min_by_key(|run| run.prompt_seq)
+    {
+        first = earlier;
+    }
+    Some(first)
 }
 
 #[cfg(test)]
@@ -135,5 +147,37 @@ mod test {
         assert_eq!("turn".parse(), Ok(From::Turn));
         assert_eq!("1-42".parse(), Ok(From::After(Cursor { epoch: Some(1), seq: 42 })));
         assert!("middle".parse::<From>().unwrap_err().contains("start, end"));
+    }
+
+    fn run(prompt_seq: u64, accepted_at: &str, ended_at: Option<&str>) -> Run {
+        Run {
+            id: uuid::Uuid::nil(),
+            session_id: uuid::Uuid::nil(),
+            status: "completed".to_owned(),
+            phase: None,
+            round: 1,
+            turn: None,
+            parent_turn: None,
+            stop_reason: None,
+            error: None,
+            usage: Usage::default(),
+            prompt_seq,
+            accepted_at: accepted_at.to_owned(),
+            started_at: None,
+            ended_at: ended_at.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn the_last_turn_is_shown_with_those_that_it_waited_for() {
+        let begins = |runs: &[Run]| last_turn(runs).map(|run| run.prompt_seq);
+        assert_eq!(begins(&[]), None);
+        let [first, second] = [run(1, "01", Some("02")), run(9, "03", Some("04"))];
+        assert_eq!(begins(&[second.clone(), first.clone()]), Some(9));
+        let [third, fourth] = [run(12, "03.5", Some("06")), run(20, "05", Some("07"))];
+        assert_eq!(begins(&[fourth.clone(), third.clone(), second.clone(), first]), Some(9));
+        let open = run(30, "06.5", None);
+        assert_eq!(begins(&[open, fourth, third, second]), Some(9));
+        assert_eq!(begins(&[run(30, "08", None), run(20, "05", Some("07"))]), Some(30));
     }
 }

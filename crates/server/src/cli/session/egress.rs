@@ -5,6 +5,7 @@ use ash_engine::SystemClock;
 
 use super::lifecycle::Which;
 use crate::api::EgressRequest;
+use crate::cli::columns::fitted;
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Screen, note, print};
@@ -47,6 +48,7 @@ pub(super) async fn run(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
     };
     let rows: Vec<_> = egress.requests.iter().map(row).collect();
     let headings = ["AGE", "REQUEST", "PATH", "RESULT", "UP", "DOWN", "FIRST", "TOTAL"];
-    print(&format::table(&headings, &rows))?;
+    let gives_way = (&["REQUEST", "PATH"][..], &["FIRST", "UP", "DOWN", "PATH", "AGE"][..]);
+    print(&fitted(&headings, &rows, ctx.screen.room(), gives_way))?;
     Ok(Exit::Ok)
 }

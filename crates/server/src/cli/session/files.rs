@@ -6,6 +6,7 @@ use ash_core::time::Clock as _;
 use ash_engine::SystemClock;
 
 use crate::api::{FileInfo, Files};
+use crate::cli::columns::fitted;
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::live::Live;
@@ -51,7 +52,8 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         vec![format::bytes(file.size), format::ago(&file.modified_at, now), file.path.clone()]
     };
     let rows: Vec<_> = listed.files.iter().map(row).collect();
-    print(&format::table(&["SIZE", "CHANGED", "PATH"], &rows))?;
+    let headings = ["SIZE", "CHANGED", "PATH"];
+    print(&fitted(&headings, &rows, ctx.screen.room(), (&[], &["CHANGED", "SIZE"])))?;
     if listed.truncated {
         note("there are more: too many, too deep, or not to be read");
     }

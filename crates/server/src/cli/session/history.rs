@@ -140,6 +140,12 @@ pub(super) async fn rewind(ctx: &Context, args: &Rewind) -> anyhow::Result<Exit>
         let turns = format::things(u64::from(session.turns), "turn");
         format!("{} is {}, after {turns}: {changes}\n", session.id, word(session.status))
     })?;
+    if rewound.unverified > 0 {
+        let files = format::things(rewound.unverified, "file");
+        note(&format!(
+            "{files} of it may be of a later moment: the next turn had begun when they were read"
+        ));
+    }
     if let (Some(turn), ChangeCounts { added: 0, modified: 0, removed: 0 }) =
         (turn, rewound.changes)
     {

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::word;
 use crate::api::{CloudSession, Session, SessionBody};
 use crate::cli::bar::Bar;
+use crate::cli::columns::fitted;
 use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
 use crate::cli::live::Live;
@@ -22,7 +23,8 @@ use crate::client::{ClientError, Upload};
 /// Make a session from a file, or from the server's bucket, one of the server
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A file that was exported, - for standard input, s3://bucket/prefix/ID, gs://bucket/prefix/ID, or an id in the bucket
+    /// A file that was exported, - for standard input, an id in the server's bucket, or that behind the bucket's address:
+    /// s3://bucket/prefix/ID, gs://bucket/prefix/ID, file:///directory/ID
     #[arg(required_unless_present = "list")]
     from: Option<String>,
     /// Say what is there, and import nothing
@@ -47,8 +49,9 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         let there = ctx.client.cloud_sessions().await?;
         if there.url.trim_end_matches('/') != bucket {
             let url = &there.url;
-            let wrong =
-                format!("the server's sessions are in {url}, and it imports from nowhere else");
+            let wrong = format!(
+                "the server imports from its own bucket alone: {url}/{id}, or the id without the bucket"
+            );
             return Err(Mistake::Usage(wrong).into());
         }
     }
@@ -121,8 +124,16 @@ async fn list(ctx: &Context) -> anyhow::Result<Exit> {
         Screen::document(&there)?;
         return Ok(Exit::Ok);
     }
+    for session in &there.unreadable {
+        note(&format!(
+            "{session} is in {} and cannot be read: ash session import {session} says why",
+            there.url
+        ));
+    }
     if there.sessions.is_empty() {
-        note(&format!("there are none in {}", there.url));
+        if there.unreadable.is_empty() {
+            note(&format!("there are none in {}", there.url));
+        }
         return Ok(Exit::Ok);
     }
     let now = SystemClock.now();
@@ -137,7 +148,9 @@ async fn list(ctx: &Context) -> anyhow::Result<Exit> {
         ]
     };
     let rows: Vec<_> = there.sessions.iter().map(row).collect();
-    print(&format::table(&["ID", "AGENT", "STATUS", "TURNS", "AGE", "TITLE"], &rows))?;
+    let headings = ["ID", "AGENT", "STATUS", "TURNS", "AGE", "TITLE"];
+    let gives_way = (&["TITLE", "AGENT"][..], &["TITLE", "AGENT", "TURNS", "AGE", "STATUS"][..]);
+    print(&fitted(&headings, &rows, ctx.screen.room(), gives_way))?;
     Ok(Exit::Ok)
 }
 

@@ -73,7 +73,12 @@ fn listed(page: &Sessions, now: Timestamp, room: Option<usize>) -> String {
     };
     let rows: Vec<_> = page.sessions.iter().zip(&ids).map(row).collect();
     let headings = ["ID", "AGENT", "STATE", "TURNS", "USED", "TITLE"];
-    fitted(&headings, &rows, room, (&["TITLE", "AGENT"], &["TURNS", "USED", "TITLE", "AGENT"]))
+    fitted(
+        &headings,
+        &rows,
+        room,
+        (&["TITLE", "AGENT", "STATE"], &["TURNS", "USED", "TITLE", "AGENT"]),
+    )
 }
 
 /// Where it stands, and what it does there.

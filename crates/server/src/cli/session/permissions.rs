@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::lifecycle::Which;
 use crate::api::{Behavior, DecidePermission, Permission, Permissions};
+use crate::cli::columns::fitted;
 use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
 use crate::cli::output::{Screen, note, plain, print};
@@ -60,7 +61,8 @@ pub(super) async fn list(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
         ]
     };
     let rows: Vec<_> = permissions.iter().map(row).collect();
-    print(&format::table(&["ID", "WHAT", "ANSWER", "AGE"], &rows))?;
+    let headings = ["ID", "WHAT", "ANSWER", "AGE"];
+    print(&fitted(&headings, &rows, ctx.screen.room(), (&["WHAT", "ID"], &["AGE", "ANSWER"])))?;
     Ok(Exit::Ok)
 }
 

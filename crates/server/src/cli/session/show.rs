@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::word;
 use crate::api::Activity;
+use crate::cli::columns::fitted;
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Screen, print};
@@ -96,7 +97,8 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     });
     let rows: Vec<_> = rows.collect();
     let headings = ["RUN", "TURN", "STATUS", "WHY", "TOKENS OUT", "COST", "AGE"];
-    print(&format!("\n{}", format::table(&headings, &rows)))?;
+    let gives_way = (&["WHY"][..], &["TOKENS OUT", "COST", "RUN", "WHY"][..]);
+    print(&format!("\n{}", fitted(&headings, &rows, ctx.screen.room(), gives_way)))?;
     Ok(Exit::Ok)
 }
 

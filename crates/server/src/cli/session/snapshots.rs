@@ -5,6 +5,7 @@ use ash_engine::SystemClock;
 
 use super::lifecycle::Which;
 use crate::api::{Snapshot, SnapshotLocation, Snapshots};
+use crate::cli::columns::fitted;
 use crate::cli::connect::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Screen, note, print};
@@ -27,7 +28,7 @@ pub(super) async fn run(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
             snapshot.id.to_string(),
             snapshot.turn.to_string(),
             snapshot.seq.to_string(),
-            format::count(snapshot.files),
+            files(snapshot),
             format::bytes(snapshot.bytes),
             format::bytes(snapshot.new_bytes),
             place(snapshot.location).to_owned(),
@@ -36,8 +37,18 @@ pub(super) async fn run(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
     };
     let rows: Vec<_> = snapshots.iter().map(row).collect();
     let headings = ["ID", "TURN", "LOG", "FILES", "SIZE", "NEW", "WHERE", "AGE"];
-    print(&format::table(&headings, &rows))?;
+    let spare = ["LOG", "NEW", "WHERE", "SIZE", "FILES"];
+    print(&fitted(&headings, &rows, ctx.screen.room(), (&["ID"], &spare)))?;
     Ok(Exit::Ok)
+}
+
+/// How many there are, and of how many nobody can say that they are of that moment.
+fn files(snapshot: &Snapshot) -> String {
+    let all = format::count(snapshot.files);
+    match snapshot.unverified {
+        0 => all,
+        unverified => format!("{all} ({unverified} unverified)"),
+    }
 }
 
 fn place(location: SnapshotLocation) -> &'static str {

@@ -27,6 +27,7 @@ mod legacy;
 mod logs;
 mod lost;
 mod originals;
+mod orphans;
 mod pages;
 mod permissions;
 mod pool;

@@ -47,9 +47,24 @@ async fn a_list_that_is_cut_for_its_length_goes_on_after_its_last_entry() {
         assert!(sequences.windows(2).all(|pair| pair[0] < pair[1]), "{list}: {sequences:?}");
         assert_eq!(found, (0..PROMPTS).collect(), "{list}");
     }
-    // A list that was cut because no more were asked for is not one that was cut for its length.
-    let few = client.get(&format!("{path}?limit=2")).await.ok();
-    assert_eq!((few["messages"].as_array().unwrap().len(), &few["hasMore"]), (2, &json!(false)));
+    // A list says whether there are more, also if it is cut because no more were asked for.
+    for (list, kinds) in [("messages", ""), ("events", "&type=prompt")] {
+        let path = format!("/api/sessions/{session}/{list}?{}", kinds.trim_start_matches('&'));
+        let (mut after, mut count) = (0, 0);
+        loop {
+            let page = client.get(&format!("{path}&after={after}&limit=1")).await.ok();
+            let entries = page[list].as_array().unwrap();
+            assert_eq!(entries.len(), 1, "{list}: one is promised after {after}");
+            after = entries[0]["sequence"].as_u64().unwrap();
+            count += usize::from(number_of(&entries[0]).is_some());
+            if page["hasMore"] == json!(false) {
+                break;
+            }
+        }
+        assert_eq!(count, PROMPTS, "{list}");
+        let none = client.get(&format!("{path}&after={after}")).await.ok();
+        assert_eq!((&none[list], &none["hasMore"]), (&json!([]), &json!(false)), "{list}");
+    }
     client.delete(&format!("/api/sessions/{session}")).await.ok();
     served.end().await;
 }

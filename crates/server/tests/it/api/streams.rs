@@ -42,6 +42,12 @@ async fn pieces_are_told_as_the_model_tells_them_to_those_who_ask() {
     assert_eq!(replayed[replayed.len() - logged.len()..].iter().collect::<Vec<_>>(), logged);
     let usual = client.say(&session, "Hello\n/say one").await.all().await;
     assert!(!usual.iter().any(|frame| of_pieces(&frame)));
+    // Who wants no pieces is told whole messages alone.
+    let body = json!({ "content": "Hello\n/think Hm.\n/say one", "includePartialMessages": false });
+    let whole = client.open("POST", &path, &[], Some(&body)).await.all().await;
+    let names: Vec<&str> = whole.iter().map(|frame| frame.event.as_str()).collect();
+    assert!(!names.iter().any(|name| name.ends_with("_delta")), "{names:?}");
+    assert!(names.contains(&"message") && names.last() == Some(&"done"), "{names:?}");
     served.end().await;
 }
 

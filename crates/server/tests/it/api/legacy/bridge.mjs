@@ -24,7 +24,7 @@ async function askModel(query, text) {
       'x-api-key': ANTHROPIC_API_KEY,
     },
     body: JSON.stringify({
-      model: query.model,
+      model: query.model ?? 'claude-sonnet-4-5',
       max_tokens: 100,
       messages: [{ role: 'user', content: text }],
     }),

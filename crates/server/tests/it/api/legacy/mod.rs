@@ -250,6 +250,10 @@ async fn it_has_the_original_s_environment_and_no_key() {
         "initialAgent": "first", "subagents": { "first": { "description": "d" } },
     });
     assert_eq!(query, expected);
+    // A model that nobody chose is the program's affair.
+    let query: Value =
+        serde_json::from_str(&answer(&say(client, &session, "/options").await)).unwrap();
+    assert_eq!((&query["cmd"], query.get("model")), (&json!("query"), None), "{query}");
     // What the session says of itself came with the first message.
     let told = say(client, &session, "/memory").await;
     assert!(answer(&told).starts_with("Speak in rhymes.\n\n/env | "), "{}", answer(&told));
