@@ -24,6 +24,10 @@ use crate::time::Timestamp;
 /// How long to wait before something that could not be removed is tried again.
 const RETRY: Duration = Duration::from_secs(10 * 60);
 
+/// How long at first, where all of a session is to go: something of it may have been in use for a moment. It is as long again
+/// as was waited already, up to the other one.
+const FIRST_RETRY_OF_ALL: Duration = Duration::from_secs(10);
+
 /// What is kept of a session beside its log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keeping {
@@ -164,9 +168,13 @@ impl Session {
             && self.sandbox == Sandbox::None
             && !self.persistence.is_under_way()
             && !self.keeping.is_leaving();
+        is_over.then(|| self.keeping.purge_at.unwrap_or_else(|| self.is_over_at(policy)))
+    }
+
+    /// When the time of a session is over that has ended.
+    fn is_over_at(&self, policy: &Policy) -> Timestamp {
         // Sessions of the first versions do not know when they ended.
-        let ended = self.keeping.ended_at.unwrap_or(self.last_active);
-        is_over.then(|| self.keeping.purge_at.unwrap_or_else(|| ended.plus(policy.retention)))
+        self.keeping.ended_at.unwrap_or(self.last_active).plus(policy.retention)
     }
 
     /// Has the files removed, if that can be done.
@@ -214,7 +222,8 @@ impl Session {
         }
         if self.purge_deadline(ctx.policy).is_some_and(|due| due <= ctx.now) {
             // Recorded before it is done: whoever dies in the middle does it again.
-            self.keeping.purge_at = Some(ctx.now.plus(RETRY));
+            let waited = ctx.now.since(self.is_over_at(ctx.policy));
+            self.keeping.purge_at = Some(ctx.now.plus(waited.clamp(FIRST_RETRY_OF_ALL, RETRY)));
             out.effects.push(Effect::Purge);
             return;
         }

@@ -133,10 +133,17 @@ fn everything_goes_when_a_session_has_been_over_for_long_enough() {
     assert_eq!((world.purges, world.files()), (0, FilesPlace::Away), "its files went before");
     world.let_pass(Duration::from_millis(2));
     assert_eq!(world.purges, 1);
-    // Until it is gone, it is tried again and again.
-    world.wait_for_deadline();
-    world.settle();
-    assert_eq!(world.purges, 2);
+    // Until it is gone, it is tried again and again: soon, and then less and less often.
+    let mut waits = Vec::new();
+    for tried in 2..12 {
+        let before = world.now;
+        world.wait_for_deadline();
+        world.settle();
+        assert_eq!(world.purges, tried);
+        waits.push(world.now.since(before).as_secs());
+    }
+    assert!(waits[0] <= 10 && (waits[1], waits[9]) == (10, 600), "{waits:?}");
+    assert!(waits.is_sorted(), "{waits:?}");
 }
 
 #[test]
