@@ -132,6 +132,8 @@ class Following:
         until_idle: bool = False,
     ) -> None:
         self.session = session
+        # Made here, so that what cannot be an id is refused when the call is made.
+        self._path = at("sessions", session)
         self.retry = retry
         self.message = message
         self.last_event_id = after
@@ -179,12 +181,11 @@ class Following:
             if self._greeted and self.run_id is None:
                 raise AshStreamError("the stream broke, and this server cannot take it up again")
             return self.message
-        path = at("sessions", self.session, "stream")
         headers = {"Accept": "text/event-stream"}
         if self.last_event_id is not None:
             headers["Last-Event-ID"] = self.last_event_id
         until = "?until=idle" if self.until_idle or self.message is not None else ""
-        return Request("GET", path + until, headers)
+        return Request("GET", f"{self._path}/stream{until}", headers)
 
     def _connection(self) -> Program[bool]:
         """One connection, from its request to its end. True if all was said."""
@@ -243,29 +244,34 @@ class Following:
     def _closed(self) -> Program[bool]:
         """The server closed the stream in good order."""
         if self.message is None:
-            return self.until_idle and (yield from self._is_told())
+            status, is_told = yield from self._standing()
+            return is_told and (self.until_idle or status == "ended")
         if self.run_id is None:
             return False
         # The end of the run may have been in a gap, and will not come. Or it came while nobody listened.
         run: Mapping[str, Any] | None = yield from self._run()
-        if run is None or run.get("endedAt") is None or not (yield from self._is_told()):
+        if run is None or run.get("endedAt") is None:
+            return False
+        _, is_told = yield from self._standing()
+        if not is_told:
             return False
         usage, stop = run.get("usage"), run.get("stopReason")
         data = {"sessionId": self.session, "runId": self.run_id, "status": run.get("status")}
         yield Tell(made("done", {**data, "stopReason": stop, "usage": usage}, None))
         return True
 
-    def _is_told(self) -> Program[bool]:
-        """Whether everything that the log has was seen."""
+    def _standing(self) -> Program[tuple[str | None, bool]]:
+        """The status of the session, and whether everything that its log has was seen."""
         try:
-            session = yield from self._get("session", at("sessions", self.session))
+            session = (yield from self._get("session", self._path)) or {}
         except AshApiError as error:
             # Its agent was deleted, and the session with it.
             if error.status_code == 404:
-                return True
+                return "ended", True
             raise
-        last = session.get("lastSeq") if session is not None else None
-        return not isinstance(last, int) or int((self.last_event_id or "0").rpartition("-")[2]) >= last
+        last = session.get("lastSeq")
+        is_told = not isinstance(last, int) or int((self.last_event_id or "0").rpartition("-")[2]) >= last
+        return session.get("status"), is_told
 
     def _run(self) -> Program[Mapping[str, Any] | None]:
         return (yield from self._get("run", at("sessions", self.session, "runs", self.run_id)))
@@ -288,8 +294,7 @@ class Following:
                 return
             body = b'{"runId":"%s"}' % self.run_id.encode()
             headers = {"Content-Type": "application/json"}
-            path = at("sessions", self.session, "interrupt")
-            yield Fetch(Request("POST", path, headers, body, Repeat.ONCE, seconds))
+            yield Fetch(Request("POST", f"{self._path}/interrupt", headers, body, Repeat.ONCE, seconds))
         except (Lost, AshApiError, AshProtocolError):
             return
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from ._model import Model, camel
-from .errors import AshProtocolError
+from .errors import AshProtocolError, InvalidRequestError
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
@@ -105,12 +105,20 @@ def _word(value: Any) -> str:
 
 def at(*parts: object) -> str:
     """A path of the API. Whatever the parts are, they stay parts."""
-    return "/api/" + "/".join(quote(str(part), safe="") for part in parts)
+    return "/api/" + "/".join(_quoted(str(part)) for part in parts)
 
 
 def file_at(*parts: object, file: str) -> str:
     """The path of a file; its slashes stay slashes."""
-    return f"{at(*parts)}/{quote(file, safe='/')}"
+    return at(*parts, *file.split("/"))
+
+
+def _quoted(part: str) -> str:
+    # Addresses are made shorter before they are sent: these would lead elsewhere.
+    if part in ("", ".", ".."):
+        message = f'"{part}" can be neither a name, nor an id, nor a part of a path'
+        raise InvalidRequestError(message, status_code=400, code="invalid_path")
+    return quote(part, safe="")
 
 
 def given(**options: Any) -> dict[str, Any]:

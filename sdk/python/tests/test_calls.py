@@ -211,6 +211,24 @@ def test_files(client: AshClient, session: Session, tmp_path: Path) -> None:
         client.download_session_file(session.id, "dir/ä b.txt")
 
 
+def test_what_leads_elsewhere_deletes_nothing(client: AshClient, session: Session, kind: str) -> None:
+    agent = f"kept-{kind}"
+    client.create_agent(agent, system_prompt="You are kept.")
+    for part in ("..", ".", ""):
+        for method, *parts in [
+            ("delete_session_file", session.id, part),
+            ("delete_session_file", session.id, f"a/../{part}"),
+            ("delete_agent_version", agent, part),
+            ("delete_agent_file", agent, part),
+        ]:
+            with pytest.raises(InvalidRequestError) as refused:
+                getattr(client, method)(*parts)
+            assert refused.value.code == "invalid_path"
+    assert client.get_session(session.id).status == "active"
+    assert client.get_agent(agent).version == 1
+    client.delete_agent(agent)
+
+
 def test_attachments(client: AshClient, session: Session) -> None:
     made = client.upload_attachment(session.id, "a.txt", b"hi")
     assert (made.filename, made.mime_type, made.size, made.session_id) == ("a.txt", "text/plain", 2, session.id)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from ash_sdk import (
+    AshClient,
     AshConnectionError,
     AshStreamError,
+    AsyncAshClient,
+    InvalidRequestError,
     NotFoundError,
     RateLimitError,
     Retry,
@@ -38,9 +42,9 @@ from ash_sdk._wire import Answer, Call, Repeat, Request, at, call, file_at, noth
 RETRY = Retry(attempts=3, reconnects=3)
 
 
-def told(last_seq: int) -> Answer:
+def told(last_seq: int, status: str = "active") -> Answer:
     """The session, whose log has so much."""
-    return Answer(200, {}, json.dumps({"session": {"lastSeq": last_seq}}).encode())
+    return Answer(200, {}, json.dumps({"session": {"lastSeq": last_seq, "status": status}}).encode())
 
 
 OPENED = Answer(200, {"content-type": "text/event-stream"}, b"")
@@ -281,6 +285,38 @@ def test_a_log_that_was_closed_before_its_end_is_followed_on() -> None:
     assert [event.event_id for event in played.events] == ["1-1", "1-2"]
 
 
+@pytest.mark.parametrize("last", [told(2, "ended"), refused(404, "not_found", retryable=False)], ids=["ended", "gone"])
+def test_a_log_that_is_followed_ends_with_its_session(last: Answer) -> None:
+    said = frame("text_delta", 1, delta="a") + frame("session_ended", 2)
+    played = Played(Following("s", RETRY).events(), OPENED, said, b"", last)
+    assert played.over
+    assert played.names == ["text_delta", "session_ended"]
+    assert played.sleeps == []
+    nothing_new = Following("s", RETRY, after="1-2")
+    assert Played(nothing_new.events(), OPENED, b"", last).over
+    assert nothing_new.finished
+
+
+def test_a_log_is_followed_until_all_was_told_and_the_session_has_ended() -> None:
+    played = Played(
+        Following("s", RETRY).events(),
+        OPENED,
+        frame("text_delta", 1, delta="a"),
+        b"",
+        told(1),
+        OPENED,
+        b"",
+        told(2, "ended"),
+        OPENED,
+        frame("session_ended", 2),
+        b"",
+        told(2, "ended"),
+    )
+    assert played.over
+    assert [event.event_id for event in played.events] == ["1-1", "1-2"]
+    assert len(played.sleeps) == 2
+
+
 def test_a_server_that_was_never_there_is_not_waited_for_as_one_that_comes_back() -> None:
     with pytest.raises(AshConnectionError, match="messages: refused") as nobody:
         Played(message().events(), *[UNREACHED] * RETRY.attempts)
@@ -340,6 +376,41 @@ def test_what_was_seen_is_known_in_the_same_history_only() -> None:
 def test_parts_of_paths_stay_parts() -> None:
     assert at("agents", "a/../b?c") == "/api/agents/a%2F..%2Fb%3Fc"
     assert file_at("sessions", "s", "files", file="a b/ü#?.md") == "/api/sessions/s/files/a%20b/%C3%BC%23%3F.md"
+
+
+@pytest.mark.parametrize("part", ["", ".", ".."])
+def test_parts_that_lead_elsewhere_are_refused(part: str) -> None:
+    sentence = f'"{part}" can be neither a name, nor an id, nor a part of a path'
+    with pytest.raises(InvalidRequestError, match=re.escape(sentence)) as refused:
+        at("agents", "a", "versions", part)
+    error = refused.value
+    assert (error.message, error.status_code, error.code, error.retryable) == (sentence, 400, "invalid_path", False)
+    for file in (part, f"{part}/a", f"a/{part}", f"a/{part}/b"):
+        with pytest.raises(InvalidRequestError, match="a part of a path"):
+            file_at("agents", "a", "files", file=file)
+    with pytest.raises(InvalidRequestError, match="a part of a path"):
+        file_at("agents", part, "files", file="a")
+
+
+def test_parts_that_only_look_as_if_they_led_elsewhere_are_taken() -> None:
+    assert at("agents", "...", ".a", "%2e%2e", "..\\") == "/api/agents/.../.a/%252e%252e/..%5C"
+    assert file_at("agents", "a", "files", file=".env/a..b") == "/api/agents/a/files/.env/a..b"
+
+
+@pytest.mark.parametrize("kind", [AshClient, AsyncAshClient])
+def test_what_leads_elsewhere_is_refused_when_the_call_is_made(kind: type[AshClient | AsyncAshClient]) -> None:
+    client = kind("http://127.0.0.1:1", retry=Retry(attempts=1, reconnects=0))
+    for method, *parts in [
+        ("end_session", ".."),
+        ("delete_session_file", "s", ".."),
+        ("delete_agent_version", "a", ".."),
+        ("send_message", "..", "Hello."),
+        ("send_message_stream", "..", "Hello."),
+        ("asend_message_stream", "..", "Hello."),
+        ("stream", ".."),
+    ]:
+        with pytest.raises(InvalidRequestError, match="a part of a path"):
+            getattr(client, method)(*parts)
 
 
 def test_reading_goes_on_after_what_is_no_event() -> None:

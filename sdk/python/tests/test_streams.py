@@ -19,7 +19,17 @@ from conftest import BRISK
 from proxy import Proxy
 from world import ROOT, World, eventually
 
-from ash_sdk import AshClient, AshStreamError, AsyncAshClient, Retry, Session, StreamEvent, Transcript, directory
+from ash_sdk import (
+    NO_RETRY,
+    AshClient,
+    AshStreamError,
+    AsyncAshClient,
+    Retry,
+    Session,
+    StreamEvent,
+    Transcript,
+    directory,
+)
 from ash_sdk.events import DoneEvent, RunRetryEvent, RunStartedEvent, TextDeltaEvent
 
 Through = Callable[..., tuple[AshClient, Proxy]]
@@ -93,6 +103,32 @@ def test_a_log_that_is_followed_over_a_wire_that_is_cut(through: Through, client
     assert [seen(event) for event in cutting.stream(session.id, after=half[0], until_idle=True)] == whole[
         len(whole) // 2 + 1 :
     ]
+
+
+def test_a_log_that_is_followed_ends_with_its_session(through: Through, client: AshClient, session: Session) -> None:
+    following, proxy = through(lambda number: None, retry=NO_RETRY)
+    told = []
+    for event in following.stream(session.id):
+        told.append(seen(event))
+        if event.event == "session_active":
+            client.end_session(session.id)
+    assert told[-1][1] == "session_ended"
+    assert [seen(event) for event in following.stream(session.id)] == told
+    assert list(following.stream(session.id, after=told[-1][0])) == []
+    assert sum(b"/stream" in request for request in proxy.requests) == 3
+
+
+def test_a_log_that_is_followed_ends_when_its_agent_is_deleted(through: Through, client: AshClient, kind: str) -> None:
+    agent = f"short-{kind}"
+    client.create_agent(agent, system_prompt="You are short.")
+    session = client.create_session(agent)
+    following, _ = through(lambda number: None, retry=NO_RETRY)
+    told = []
+    for event in following.stream(session.id):
+        told.append(event.event)
+        if event.event == "session_active":
+            client.delete_agent(agent)
+    assert told[-1] == "session_ended"
 
 
 def test_a_message_whose_answer_is_lost_is_carried_out_once(

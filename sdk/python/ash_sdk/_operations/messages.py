@@ -136,7 +136,7 @@ class MessageOperations:
         """Follows the log of a session: what is there after a place in it, and then what comes.
 
         `after` is the `event_id` of an event, or a number; without it the log is told from its beginning. It goes on
-        for ever, or until the session has nothing to do. Closing it does nothing to the session.
+        until the session has ended or, with `until_idle`, has nothing to do. Closing it does nothing to the session.
         """
         place = None if after is None else str(after)
         retry: Retry = self._settings.retry
