@@ -176,12 +176,7 @@ async fn accept(bridge: &Rc<Bridge>, control: UnixListener) -> io::Result<()> {
         let bridge = Rc::clone(bridge);
         connections.spawn_local(async move {
             let hangup = control::converse(Rc::clone(&bridge), stream).await;
-            match bridge.unknown.get() {
-                0 => note(format_args!("a connection ended: {hangup}")),
-                unknown => note(format_args!(
-                    "a connection ended: {hangup}; of all frames, {unknown} were not known"
-                )),
-            }
+            hangup.note(bridge.unknown.get());
         });
     }
 }

@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::bridge::{Bridge, Current};
+use crate::note;
 use crate::spool::Reader;
 
 /// How many answers may wait for a server that does not read them.
@@ -54,6 +55,20 @@ pub(crate) enum Hangup {
     Superseded,
     #[error("another connection took over")]
     Replaced,
+}
+
+impl Hangup {
+    /// Says why a connection ended, and how many frames were not known so far.
+    pub(crate) fn note(&self, unknown: u64) {
+        match unknown {
+            // The same server has come back, as after every pause.
+            0 if matches!(self, Self::Replaced) => {}
+            0 => note(format_args!("a connection ended: {self}")),
+            unknown => note(format_args!(
+                "a connection ended: {self}; of all frames, {unknown} were not known"
+            )),
+        }
+    }
 }
 
 /// Talks to a server until it goes away or another one comes.

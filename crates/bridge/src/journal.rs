@@ -52,6 +52,8 @@ impl Journal {
         place::file(path)?;
         let mut file =
             OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        place::trim(&file)?;
+        file.seek(SeekFrom::Start(0))?;
         let found = scan(&file, &mut take)?;
         let length = file.metadata()?.len();
         let dropped_bytes = if found.good_through < length && found.rest_says_something {

@@ -4,12 +4,18 @@
 //! in the way is set aside, never removed; rights are given back. Then whatever was kept there is made anew from
 //! elsewhere.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
 use crate::questions::new_id;
+
+/// How many pieces of a file are looked at.
+const MAX_PIECES: usize = 1_000;
 
 /// Sees to it that there is a directory that can be used, below one that is there.
 pub(crate) fn directory(path: &Path) -> io::Result<()> {
@@ -34,6 +40,26 @@ pub(crate) fn file(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Cuts off what was never written at the end of a file: it can be longer than anybody could read, and says nothing.
+pub(crate) fn trim(file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut end = 0;
+    for _ in 0..MAX_PIECES {
+        let written = match seek(file, SeekFrom::Data(end)) {
+            Ok(written) => written,
+            Err(Errno::NXIO) => break,
+            // The file system does not tell.
+            Err(_) => return Ok(()),
+        };
+        end = seek(file, SeekFrom::Hole(written))?;
+        if end >= length {
+            return Ok(());
+        }
+    }
+    let is_at_the_end = matches!(seek(file, SeekFrom::Data(end)), Err(Errno::NXIO));
+    if is_at_the_end { file.set_len(end) } else { Ok(()) }
 }
 
 /// Puts what is in the way beside where it was.
@@ -79,6 +105,32 @@ mod test {
         fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
         directory(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn what_was_never_written_at_the_end_of_a_file_is_cut_off() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("f");
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.unwrap();
+        trim(&file).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        fs::write(&path, "kept").unwrap();
+        trim(&file).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+        file.set_len(1 << 40).unwrap();
+        trim(&file).unwrap();
+        let found = fs::read(&path).unwrap();
+        assert!(found.starts_with(b"kept") && found.len() < 1 << 20, "{}", found.len());
+        // What stands behind such a place is not cut off.
+        std::os::unix::fs::FileExt::write_all_at(&file, b"more", 1 << 20).unwrap();
+        file.set_len(1 << 40).unwrap();
+        trim(&file).unwrap();
+        assert_eq!(fs::read(&path).unwrap()[1 << 20..(1 << 20) + 4], *b"more");
+        file.set_len(0).unwrap();
+        file.set_len(1 << 40).unwrap();
+        trim(&file).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
     }
 
     #[test]

@@ -298,6 +298,9 @@ impl Claude {
     ) -> (Ending, Usage) {
         let Accepted { run, prompt, mut remark } = accepted;
         let mut usage = Usage::default();
+        if prompt.options.max_budget_usd.is_some_and(|usd| usd <= 0.0) {
+            return self.finish_unseen(&run, Ending::Budget, usage);
+        }
         if let Some(why) = self.lost.take() {
             if let Err(error) = self.begin_anew(&run) {
                 return (not_written(&error), usage);

@@ -103,6 +103,7 @@ impl Program {
     pub(super) async fn start(
         processes: &Processes,
         command: CommandSpec,
+        greeting: serde_json::Value,
     ) -> Result<Self, Trouble> {
         let mut running = processes
             .spawn(command)
@@ -134,7 +135,7 @@ impl Program {
             _tasks: tasks,
         };
         let initialized = tokio::select! {
-            initialized = program.initialize() => initialized,
+            initialized = program.initialize(greeting) => initialized,
             () = pass(INITIALIZE_PATIENCE) => {
                 let waited = INITIALIZE_PATIENCE.as_secs();
                 Err(Trouble::Other(format!("Claude Code did not begin to talk within {waited} s")))
@@ -149,11 +150,11 @@ impl Program {
         }
     }
 
-    async fn initialize(&mut self) -> Result<(), Trouble> {
+    async fn initialize(&mut self, greeting: serde_json::Value) -> Result<(), Trouble> {
         self.say(&json!({
             "type": "control_request",
             "request_id": INITIALIZE,
-            "request": { "subtype": "initialize", "hooks": null },
+            "request": greeting,
         }))
         .await;
         let mut said = String::new();

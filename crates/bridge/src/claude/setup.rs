@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ash_protocol::Program as Executable;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::prompt::Options;
 use crate::process::{CommandSpec, Stream};
@@ -20,6 +20,9 @@ const DEFAULT_MODE: &str = "bypassPermissions";
 /// Stands where the program wants to see a key. The real one is added outside.
 const NO_KEY: &str = "the-key-is-added-outside-of-the-sandbox";
 
+/// It would keep no transcript, and forget the conversation whenever it is started.
+const SKIPS_HISTORY: &str = "CLAUDE_CODE_SKIP_PROMPT_HISTORY";
+
 /// What a run wants of the program.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Setup {
@@ -27,6 +30,8 @@ pub(super) struct Setup {
     pub(super) mode: String,
     /// Whatever else it is told at its start.
     fixed: Vec<String>,
+    /// What the session adds to its instructions. It may be longer than an argument.
+    instructions: Option<String>,
     /// Whether it counts something from its start on, so that every run needs a new one.
     pub(super) is_for_one_run: bool,
 }
@@ -81,16 +86,27 @@ impl Setup {
         for (name, value) in of_session(options) {
             flag(name, value);
         }
-        flag("append-system-prompt", settings.system_prompt.clone());
+        flag("settings", Some(of_environment(settings)));
         flag("mcp-config", settings.mcp_servers.as_deref().map(of_servers));
         let of_agent = settings.workspace.join(".mcp.json");
         flag("mcp-config", of_agent.is_file().then(|| of_agent.display().to_string()));
-        Self { model, mode: mode_of(mode), fixed, is_for_one_run: budget.is_some() }
+        let instructions = settings.system_prompt.clone();
+        Self { model, mode: mode_of(mode), fixed, instructions, is_for_one_run: budget.is_some() }
     }
 
     /// Whether a program that was started so can do this, once it was told the rest.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        self.fixed == other.fixed && !self.is_for_one_run && !other.is_for_one_run
+        let is_same = (&self.fixed, &self.instructions) == (&other.fixed, &other.instructions);
+        is_same && !self.is_for_one_run && !other.is_for_one_run
+    }
+
+    /// What it is told first.
+    pub(super) fn greeting(&self) -> Value {
+        let mut greeting = json!({ "subtype": "initialize", "hooks": null });
+        if let Some(instructions) = &self.instructions {
+            greeting["appendSystemPrompt"] = instructions.as_str().into();
+        }
+        greeting
     }
 
     /// How it is started.
@@ -185,11 +201,17 @@ fn environment(settings: &Settings) -> BTreeMap<String, String> {
     for (name, value) in ours {
         env.insert(name.to_owned(), value);
     }
-    // It would keep no transcript, and forget the conversation whenever it is started.
-    env.remove("CLAUDE_CODE_SKIP_PROMPT_HISTORY");
+    env.remove(SKIPS_HISTORY);
     // The model is asked through the door that is there, not through a proxy to elsewhere.
     env.entry("NO_PROXY".to_owned()).or_insert_with(|| "127.0.0.1,localhost".to_owned());
     env
+}
+
+/// What settings of the agent may not change of the environment, as settings that come before them: where the model is, and
+/// that the conversation is written down.
+fn of_environment(settings: &Settings) -> String {
+    let address = format!("http://{}", settings.endpoint);
+    json!({ "env": { "ANTHROPIC_BASE_URL": address, SKIPS_HISTORY: "" } }).to_string()
 }
 
 /// What the program calls it.

@@ -134,7 +134,7 @@ impl Claude {
         self.prove().map_err(|error| not_there(&error))?;
         loop {
             let command = setup.command(&self.executable, &self.settings, &self.which);
-            match Program::start(&self.processes, command).await {
+            match Program::start(&self.processes, command, setup.greeting()).await {
                 Ok(program) => {
                     if program.garbage() > 0 {
                         let lines = program.garbage();

@@ -1,6 +1,6 @@
 //! Whether the program can write its transcript, whatever its agent has done to the place.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
@@ -23,6 +23,11 @@ impl Transcript {
         // From the outermost one on: what the program has for itself, what of projects, and this one's.
         directories.iter().rev().try_for_each(|directory| place::directory(directory))?;
         place::file(&self.path)?;
+        match File::options().write(true).open(&self.path) {
+            Ok(file) => place::trim(&file)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
         let Some(config) = directories.last() else { return Ok(()) };
         let settings = config.join(SETTINGS);
         place::file(&settings)?;

@@ -127,11 +127,18 @@ async fn ended(world: &World, session: SessionId, run: RunId) -> RunStatus {
 /// The program's processes of a session.
 fn programs(world: &World, session: SessionId) -> Vec<u32> {
     let all = crate::processes::processes_of(&world.host.home(session));
-    let is_claude = |pid: &u32| {
+    let is_claude = |pid: &str| {
         std::fs::read_to_string(format!("/proc/{pid}/comm"))
             .is_ok_and(|name| name.trim() == "claude")
     };
-    all.into_iter().filter(is_claude).collect()
+    // What it starts has its name until it has another program.
+    let is_started_by_it = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        parent.is_some_and(&is_claude)
+    };
+    let is_it = |pid: &u32| is_claude(&pid.to_string()) && !is_started_by_it(pid);
+    all.into_iter().filter(is_it).collect()
 }
 
 fn told(receipt: &Receipt) -> (Native, u32, u32) {

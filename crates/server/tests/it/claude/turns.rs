@@ -179,6 +179,10 @@ async fn options_of_a_message_hold_for_its_run() {
     assert_eq!(turn.record.stop_reason.as_deref(), Some("max_turns"));
     let turn = say(serde_json::json!({ "content": calls, "maxBudgetUsd": 0.000_001 })).await;
     assert_eq!(turn.record.stop_reason.as_deref(), Some("budget"));
+    let asked = world.requests().len();
+    let turn = say(serde_json::json!({ "content": calls, "maxBudgetUsd": 0 })).await;
+    assert_eq!(turn.record.stop_reason.as_deref(), Some("budget"));
+    assert_eq!(world.requests().len(), asked, "the model was not asked");
     say(serde_json::json!({ "content": "Hi.\n/say hi", "maxThinkingTokens": 2000 })).await;
     let sent = world.requests().last().unwrap().body.clone();
     assert_eq!(sent["thinking"]["budget_tokens"], 2000, "{}", sent["thinking"]);

@@ -6,6 +6,7 @@ mod reach;
 mod search;
 mod secret;
 mod spend;
+mod steered;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
