@@ -169,7 +169,7 @@ impl Inner {
 
     /// How much room there is on the disk.
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        reserve::free_bytes(&self.options.data)
+        reserve::Disk::of(&self.options.data).map(|disk| disk.free)
     }
 
     /// Removes what was taken out of its place. What is left of it is removed when a server starts.

@@ -17,8 +17,12 @@ use tokio::time::Instant;
 
 use super::inner::Inner;
 
-/// How much each of them keeps.
+/// How much each of them keeps, at the most and at the least.
 pub(super) const RESERVE: u64 = 16 * 1024 * 1024;
+const LEAST: u64 = 1024 * 1024;
+
+/// Which part of a small disk each of them keeps.
+const SHARE: u64 = 16;
 
 /// So many times as much has to be free before it is taken.
 const PLENTY: u64 = 8;
@@ -33,7 +37,7 @@ const STILL_FULL: Duration = Duration::from_secs(5);
 
 /// Gives up room that was kept on a disk that is full, for a server that starts. Says whether there was any.
 pub fn give_up_reserve(data: &Path) -> bool {
-    let is_full = free_bytes(data).is_some_and(|free| free < RESERVE / 2);
+    let is_full = Disk::of(data).is_some_and(|disk| disk.is_full());
     let given_up =
         is_full && [NAME, LAST].iter().any(|name| fs::remove_file(data.join(name)).is_ok());
     if given_up {
@@ -42,32 +46,49 @@ pub fn give_up_reserve(data: &Path) -> bool {
     given_up
 }
 
-/// How much room there is on the disk.
-pub(super) fn free_bytes(data: &Path) -> Option<u64> {
-    let found = rustix::fs::statvfs(data).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
+/// The disk that the data are on.
+pub(super) struct Disk {
+    pub(super) free: u64,
+    /// How much of it each of the two keeps.
+    reserve: u64,
+}
+
+impl Disk {
+    pub(super) fn of(data: &Path) -> Option<Self> {
+        let found = rustix::fs::statvfs(data).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        let reserve = (bytes(found.f_blocks) / SHARE).min(RESERVE);
+        Some(Self { free: bytes(found.f_bavail), reserve })
+    }
+
+    const fn is_full(&self) -> bool {
+        self.free < self.reserve / 2
+    }
+
+    const fn has_plenty(&self) -> bool {
+        self.reserve >= LEAST && self.free / PLENTY >= self.reserve
+    }
 }
 
 impl Inner {
     /// Takes the room, if there is plenty and it is not taken.
     pub(super) fn keep_reserve(&self) {
         for name in [NAME, LAST] {
-            self.keep(name);
+            if let Some(disk) = Disk::of(&self.options.data).filter(Disk::has_plenty) {
+                self.keep(name, disk.reserve);
+            }
         }
     }
 
-    fn keep(&self, name: &str) {
+    fn keep(&self, name: &str, wanted: u64) {
         let path = self.options.data.join(name);
-        let is_there = fs::metadata(&path).is_ok_and(|found| found.len() >= RESERVE);
-        let has_plenty = self.free_bytes().is_some_and(|free| free >= PLENTY * RESERVE);
-        if is_there || !has_plenty {
+        if fs::metadata(&path).is_ok_and(|found| found.len() >= wanted) {
             return;
         }
         let taken = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
         let taken = taken.and_then(|file| {
             // Holes would keep nothing.
-            rustix::fs::fallocate(file, FallocateFlags::empty(), 0, RESERVE)
-                .map_err(io::Error::from)
+            rustix::fs::fallocate(file, FallocateFlags::empty(), 0, wanted).map_err(io::Error::from)
         });
         if let Err(error) = taken {
             let error = &error as &dyn std::error::Error;
@@ -78,7 +99,7 @@ impl Inner {
 
     /// Gives the room up, if the disk is full.
     pub(super) fn use_reserve(self: &Arc<Self>) {
-        if self.free_bytes().is_none_or(|free| free >= RESERVE / 2) {
+        if Disk::of(&self.options.data).is_none_or(|disk| !disk.is_full()) {
             self.state().full_since = None;
             return;
         }

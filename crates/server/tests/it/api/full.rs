@@ -130,7 +130,7 @@ async fn a_server_whose_data_cannot_be_written_to_says_so_and_the_next_one_has_e
 /// A server is killed on a disk that is full to the last byte, and the next one is asked whether it is well.
 const KILLED_WHEN_FULL: &str = r#"
 set -eu
-mount -t tmpfs -o size=300m tmpfs "$HOME"
+mount -t tmpfs -o "size=$SIZE" tmpfs "$HOME"
 trap 'kill -9 $server 2>/dev/null || true' EXIT
 serve() {
     "$0" serve --dangerously-no-sandbox > "$HOME/said" 2>&1 &
@@ -176,8 +176,10 @@ async fn a_server_that_was_killed_on_a_full_disk_starts_again() {
         let probe = unshare(flags, "mount -t tmpfs tmpfs \"$HOME\"").output().await;
         if probe.is_ok_and(|probe| probe.status.success()) {
             let script = KILLED_WHEN_FULL.replace(" data/", " \"$HOME\"/data/");
-            let done = unshare(flags, &script).output().await.unwrap();
-            assert!(done.status.success(), "{done:?}");
+            for size in ["300m", "64m"] {
+                let done = unshare(flags, &script).env("SIZE", size).output().await.unwrap();
+                assert!(done.status.success(), "{size}: {done:?}");
+            }
             return;
         }
     }
