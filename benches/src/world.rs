@@ -166,6 +166,7 @@ impl Writer {
             if_busy: IfBusy::Queue,
             wake: Wake::SystemPaused,
             timeout: None,
+            asked_at: None,
         };
         writer.request(Request::Prompt(prompt)).await;
         writer

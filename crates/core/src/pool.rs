@@ -215,7 +215,7 @@ mod test {
             (3, freeze, (Kind::Frozen, 3)),
             (4, evict, (Kind::Leaving, 3)),
             // The next sandbox takes the place of this one.
-            (5, Request::Resume(IfLost::default()), (Kind::Starting, 5)),
+            (5, Request::Resume(IfLost::default().into()), (Kind::Starting, 5)),
             (6, Request::Stop, (Kind::Leaving, 5)),
         ] {
             let _performed = session.request(&at(now), request).unwrap();

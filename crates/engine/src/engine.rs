@@ -244,12 +244,13 @@ impl Engine {
         if let Some(accepted) = self.earlier(idempotency.as_ref()).await? {
             return Ok(accepted);
         }
+        let asked_at = Some(self.shared.now());
         if stored.session.wakes_for(prompt.wake) {
             self.fetch_files(&stored, IfLost::default()).await?;
         }
         let run = self.shared.ids.make(self.shared.now(), RunId::from_parts);
         let SendPrompt { content, if_busy, wake, timeout } = prompt;
-        let prompt = Prompt { run, content, if_busy, wake, timeout };
+        let prompt = Prompt { run, content, if_busy, wake, timeout, asked_at };
         let at = self.shared.now();
         let receipt = |idempotency: Idempotency| -> ReceiptFor {
             Box::new(move |before: Seq| {

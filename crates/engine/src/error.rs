@@ -147,6 +147,7 @@ impl From<CloudError> for EngineError {
             CloudError::Store(error) => error.into(),
             CloudError::Here(error) => Self::Damaged(error),
             CloudError::Unavailable(_)
+            | CloudError::Refuses(_)
             | CloudError::Unfit(_)
             | CloudError::NotOurs(_)
             | CloudError::NotFound(_)

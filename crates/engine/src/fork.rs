@@ -122,7 +122,7 @@ impl Engine {
                 if let Some(cloud) = self.cloud() {
                     cloud.want(id);
                 }
-                Ok(store.session(tenant, id).await?)
+                Ok(self.noted(store.session(tenant, id).await?))
             }
             // The same request was carried out between our look and our write.
             Err(StoreError::Exists("receipt")) => match self.earlier(idempotency.as_ref()).await? {
@@ -131,6 +131,12 @@ impl Engine {
             },
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// A session that is new here and has no driver yet: where it stands is written down by whoever made it.
+    pub(crate) fn noted(&self, made: Arc<StoredSession>) -> Arc<StoredSession> {
+        self.shared.host.note(&made.record, &made.session);
+        made
     }
 
     /// What the log of a session says up to an entry.

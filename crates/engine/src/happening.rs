@@ -22,7 +22,7 @@ pub(crate) fn happening(logged: &LogEntry) -> Option<Happening> {
             begins = Some(*incarnation);
             format!("Session resumed {} in sandbox {incarnation}", path.as_str())
         }
-        Entry::SessionPaused { reason } => format!("Session paused ({reason:?})").to_lowercase(),
+        Entry::SessionPaused { reason } => format!("Session paused ({})", reason.as_str()),
         Entry::SessionStopped => "Session stopped".to_owned(),
         Entry::SessionFailed { failure } => format!("Session failed: {}", failure.message),
         Entry::SessionEnded { .. } => "Session ended".to_owned(),

@@ -150,7 +150,7 @@ impl Engine {
             self.drop_attachments(id).await;
             return Err(error.into());
         }
-        Ok(Settled::Imported(store.session(tenant, id).await?))
+        Ok(Settled::Imported(self.noted(store.session(tenant, id).await?)))
     }
 
     fn new_id(&self) -> SessionId {

@@ -9,7 +9,7 @@ use ash_core::id::{SessionId, TenantId};
 use ash_core::number::Seq;
 use ash_core::refusal::Refusal;
 use ash_core::resume::{IfLost, Receipt};
-use ash_core::session::{Request, Sandbox, Session, State, Status};
+use ash_core::session::{Request, Resuming, Sandbox, Session, State, Status};
 use ash_store::{StoredSession, StoredSnapshot};
 
 use crate::driver::past::LogOf;
@@ -63,9 +63,10 @@ impl Engine {
         self.accepts_work()?;
         let stored = self.shared.store.session(tenant, session).await?;
         let stored = self.if_it_lives(tenant, stored).await?;
-        let if_lost = require_state.if_lost();
+        let (if_lost, asked_at) = (require_state.if_lost(), Some(self.shared.now()));
         self.fetch_files(&stored, if_lost).await?;
-        let want = || Want::Decide { request: Request::Resume(if_lost), receipt: None };
+        let request = Request::Resume(Resuming { if_lost, asked_at });
+        let want = || Want::Decide { request: request.clone(), receipt: None };
         let Decided { session: decided, before } =
             self.registry.request_with_room(session, want).await?;
         let receipt =

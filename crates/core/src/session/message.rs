@@ -11,6 +11,7 @@ use crate::permission::{AnsweredHow, Permission};
 use crate::resume::{Found, IfLost};
 use crate::run::{Completion, Phase, Usage};
 use crate::snapshot::{PersistOutcome, PutBackOutcome, Snapshot};
+use crate::time::Timestamp;
 
 /// What a caller wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub enum Request {
         if_running: IfRunning,
     },
     /// Bring the session back.
-    Resume(IfLost),
+    Resume(Resuming),
     /// Destroy the sandbox; the session can be resumed.
     Stop,
     /// Give the sandbox's place up, unless a run goes on in it.
@@ -65,6 +66,21 @@ pub enum Request {
     End,
 }
 
+/// How a session is to be brought back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resuming {
+    /// What becomes of it if what it needs is lost.
+    pub if_lost: IfLost,
+    /// Since when somebody waits for it: its files may have been fetched first.
+    pub asked_at: Option<Timestamp>,
+}
+
+impl From<IfLost> for Resuming {
+    fn from(if_lost: IfLost) -> Self {
+        Self { if_lost, asked_at: None }
+    }
+}
+
 /// A prompt as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
@@ -78,6 +94,8 @@ pub struct Prompt {
     pub wake: Wake,
     /// How long the run may take, if not as long as the policy says.
     pub timeout: Option<Duration>,
+    /// Since when somebody waits for the session to come back, if it has to.
+    pub asked_at: Option<Timestamp>,
 }
 
 /// What a prompt does when a run goes on.

@@ -82,7 +82,8 @@ pub use history::{BrokenHistory, History, Origin};
 pub use keep::{AwayOutcome, FilesPlace, Keeping};
 pub use lost::Lost;
 pub use message::{
-    AgentEnding, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody, Request, Wake,
+    AgentEnding, Fact, IfBusy, IfRunning, NumberedReport, Prompt, Report, ReportBody, Request,
+    Resuming, Wake,
 };
 pub use persist::{PersistFailed, Persistence};
 pub use question::{ClosedQuestion, OpenQuestion, Questions};

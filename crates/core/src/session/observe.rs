@@ -3,14 +3,14 @@
 
 use super::step::Back;
 use super::{
-    AgentEnding, Decision, Effect, Fact, NumberedReport, PauseReason, Report, ReportBody,
+    AgentEnding, Decision, Effect, Fact, NumberedReport, PauseReason, Report, ReportBody, Resuming,
     RunChange, Sandbox, Session, StartWhy, State,
 };
 use crate::entry::{EndedBy, Entry};
 use crate::failure::{Death, Failure, FailureCode};
 use crate::number::{Incarnation, SpoolPosition};
 use crate::policy::{Context, MAX_DELIVERIES, MAX_REPORT_BYTES, MAX_STOPS_AWAITED};
-use crate::resume::{Found, IfLost, Transcript};
+use crate::resume::{Found, Transcript};
 use crate::run::{Delivery, Ending, EndingWhy, Outcome};
 
 /// What an agent calls the proof of its own record of the conversation.
@@ -221,7 +221,7 @@ impl Session {
         self.log(ctx, out, Entry::SessionPaused { reason });
         // Nobody asked for it, so a prompt that waits already brings it back, as the next one would.
         if reason.is_system() && !self.queue.is_empty() {
-            let back = self.resume(ctx, out, IfLost::default());
+            let back = self.resume(ctx, out, Resuming::default());
             debug_assert_eq!(back, Ok(()), "what is paused and not being rewound can be resumed");
         }
     }

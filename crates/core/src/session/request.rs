@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Decision, Effect, IfBusy, IfRunning, PauseReason, Prompt, Request, RunChange, Sandbox, Session,
-    StartWhy, State, Wake,
+    Decision, Effect, IfBusy, IfRunning, PauseReason, Prompt, Request, Resuming, RunChange,
+    Sandbox, Session, StartWhy, State, Wake,
 };
 use crate::entry::{EndedBy, Entry};
 use crate::failure::{Failure, FailureCode};
@@ -25,7 +25,7 @@ impl Session {
                 self.decide(ctx, &mut out, question, decision)?;
             }
             Request::Pause { if_running } => self.pause(ctx, &mut out, if_running)?,
-            Request::Resume(if_lost) => self.resume(ctx, &mut out, if_lost)?,
+            Request::Resume(resuming) => self.resume(ctx, &mut out, resuming)?,
             Request::Stop => self.stop(ctx, &mut out)?,
             Request::Evict { reason } => self.evict(ctx, &mut out, reason)?,
             Request::Rewind { to } => self.rewind(ctx, &mut out, *to)?,
@@ -78,7 +78,8 @@ impl Session {
             timeout: prompt.timeout.unwrap_or(ctx.policy.turn_timeout),
         });
         if must_wake {
-            self.resume(ctx, out, IfLost::default())?;
+            let if_lost = IfLost::default();
+            self.resume(ctx, out, Resuming { if_lost, asked_at: prompt.asked_at })?;
         }
         self.start_next_run(ctx, out);
         Ok(())
@@ -179,7 +180,7 @@ impl Session {
         &mut self,
         ctx: &Context<'_>,
         out: &mut Decision,
-        if_lost: IfLost,
+        Resuming { if_lost, asked_at }: Resuming,
     ) -> Result<(), Refusal> {
         let paused_since = match self.state {
             State::Ended => return Err(Refusal::Ended),
@@ -194,6 +195,7 @@ impl Session {
         self.must_not_rewind()?;
         self.last_active = ctx.now;
         self.if_lost = if_lost;
+        let since = asked_at.or(Some(ctx.now));
         match self.sandbox {
             Sandbox::Freezing { .. } | Sandbox::Frozen { .. } => {
                 let stood_still =
@@ -202,12 +204,12 @@ impl Session {
             }
             Sandbox::Stopping { deadline, .. } => {
                 // The old one must be gone first; whoever waits is told if it will not go.
-                self.state = State::Starting { why: StartWhy::Resumed, since: Some(ctx.now) };
+                self.state = State::Starting { why: StartWhy::Resumed, since };
                 self.log(ctx, out, Entry::SessionWaking);
                 self.sandbox = Sandbox::Stopping { attempt: 1, deadline };
             }
             Sandbox::None => {
-                self.state = State::Starting { why: StartWhy::Resumed, since: Some(ctx.now) };
+                self.state = State::Starting { why: StartWhy::Resumed, since };
                 self.log(ctx, out, Entry::SessionWaking);
                 self.start_sandbox(ctx, out);
             }

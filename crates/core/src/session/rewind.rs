@@ -15,11 +15,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, Lost, PauseReason, Sandbox, Session, State};
+use super::{Decision, Effect, Lost, PauseReason, Resuming, Sandbox, Session, State};
 use crate::entry::Entry;
 use crate::policy::Context;
 use crate::refusal::Refusal;
-use crate::resume::IfLost;
 use crate::snapshot::{PutBackOutcome, Snapshot};
 use crate::time::Timestamp;
 
@@ -152,7 +151,7 @@ impl Session {
     fn rewind_is_over(&mut self, ctx: &Context<'_>, out: &mut Decision) {
         let comes_back = self.rewinding.take().is_some_and(|rewinding| rewinding.comes_back);
         if comes_back && matches!(self.state, State::Paused { .. }) {
-            let back = self.resume(ctx, out, IfLost::default());
+            let back = self.resume(ctx, out, Resuming::default());
             debug_assert_eq!(back, Ok(()), "what is paused and not being rewound can be resumed");
         }
     }

@@ -69,6 +69,17 @@ pub enum PauseReason {
 }
 
 impl PauseReason {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Idle => "idle",
+            Self::Evicted => "evicted",
+            Self::ServerRestart => "server_restart",
+            Self::RunnerLost => "runner_lost",
+        }
+    }
+
     /// Whether the system paused the session by itself: then the next prompt wakes it.
     pub const fn is_system(self) -> bool {
         match self {

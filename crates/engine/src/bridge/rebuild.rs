@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
-use super::files::{Files, Life, remove};
+use super::files::{Files, Life};
 use super::inner::Inner;
 use super::mend::write_whole;
 use super::retell::{Lines, Retelling};
@@ -103,12 +103,17 @@ impl Saved<'_> {
     ) -> io::Result<bool> {
         let session = sandbox.session;
         let aside = files.beside(session, BROUGHT_BACK);
-        remove(&aside)?;
+        clear(&aside)?;
         let (id, path) = (snapshot.captured.id, format!("{DIRECTORY}/{FILE}"));
         if let Err(error) = self.archive.bring_back_from_home(self.tenant, id, &path, &aside) {
             // The log may have it.
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, session.id = %session, "the conversation of session {session} is not in snapshot {id}");
+            return Ok(false);
+        }
+        // The agent may have made something else of it before that was captured.
+        if !fs::symlink_metadata(&aside)?.is_file() {
+            clear(&aside)?;
             return Ok(false);
         }
         let mut brought_back = File::open(&aside)?;
@@ -123,11 +128,21 @@ impl Saved<'_> {
                 }
             }
             Note::of(Some(proof), record.put(proof.turns)?, sandbox).write(files, sandbox)?;
-            remove(&aside)?;
+            clear(&aside)?;
             return Ok(true);
         }
-        remove(&aside)?;
+        clear(&aside)?;
         Ok(false)
+    }
+}
+
+/// Removes whatever is there.
+fn clear(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -64,7 +64,7 @@ impl BundleError {
             // It was checked against its digest: whoever wrote it wrote it so.
             CloudError::Unfit(what) | CloudError::NotOurs(what) => Self::Damaged(what),
             CloudError::Store(error) => Self::Store(error),
-            CloudError::Unavailable(what) => Self::here(what),
+            CloudError::Unavailable(what) | CloudError::Refuses(what) => Self::here(what),
             CloudError::Here(cause) => match cause.downcast::<SnapshotError>() {
                 Ok(error) => Self::of_snapshot(*error),
                 Err(cause) => Self::Here(cause),
@@ -96,6 +96,7 @@ impl BundleError {
             CloudError::Here(cause) => Self::Here(cause),
             CloudError::TooLarge(_) => Self::TooLarge(MAX_LOG),
             CloudError::Unavailable(_)
+            | CloudError::Refuses(_)
             | CloudError::Unfit(_)
             | CloudError::NotOurs(_)
             | CloudError::NotFound(_)

@@ -16,6 +16,9 @@ pub enum CloudError {
     /// It does not answer, or does not let us in. It may later.
     #[error("the cloud cannot be reached: {0}")]
     Unavailable(String),
+    /// It answers, but not to this. It may later.
+    #[error("the cloud answers, but does not do this: {0}")]
+    Refuses(String),
     /// What is there cannot be relied on, whoever answers.
     #[error("the cloud cannot be used: {0}")]
     Unfit(String),
@@ -56,7 +59,8 @@ impl CloudError {
         match self {
             Self::Unavailable(_) => true,
             Self::Store(error) => error.is_transient(),
-            Self::Unfit(_)
+            Self::Refuses(_)
+            | Self::Unfit(_)
             | Self::NotOurs(_)
             | Self::NotFound(_)
             | Self::Damaged(_)
@@ -86,6 +90,7 @@ impl CloudError {
         match self {
             Self::Here(error) => error.downcast_ref::<LostHere>().map(|lost| lost.snapshot),
             Self::Unavailable(_)
+            | Self::Refuses(_)
             | Self::Unfit(_)
             | Self::NotOurs(_)
             | Self::NotFound(_)

@@ -31,7 +31,8 @@ impl Cloud {
                 Health::Down(Trouble { message: error.to_string(), at })
             }
             Some(
-                CloudError::NotOurs(_)
+                CloudError::Refuses(_)
+                | CloudError::NotOurs(_)
                 | CloudError::NotFound(_)
                 | CloudError::Damaged(_)
                 | CloudError::TooNew { .. }

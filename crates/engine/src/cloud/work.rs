@@ -302,7 +302,7 @@ async fn perform(shared: &Shared, registry: &Arc<Registry>, cloud: &Cloud, job: 
             match settle(shared, registry, cloud, (session, brought)).await {
                 Ok(()) | Err(CloudError::Elsewhere) => Done::Fine,
                 Err(error) if error.is_transient() => Done::Missed(LAST_RETRY),
-                Err(_) => Done::Missed(RARELY),
+                Err(error) => Done::Missed(rarely(&error)),
             }
         }
         Job::Task(task) if task.item.topic == remove::TOPIC => {
@@ -351,7 +351,24 @@ async fn conclude(shared: &Shared, task: &OutboxTask, done: Result<(), CloudErro
         Err(error) if error.is_transient() || task.attempt < MAX_ATTEMPTS => {
             put_back(shared, task, retry_at(shared, task.attempt)).await
         }
-        Err(_) => put_back(shared, task, shared.now().plus(RARELY)).await,
+        Err(error) => put_back(shared, task, shared.now().plus(rarely(&error))).await,
+    }
+}
+
+/// How long to wait before something is tried again that failed often. What the cloud alone would not do it may do soon.
+const fn rarely(error: &CloudError) -> Duration {
+    match error {
+        CloudError::Refuses(_) => LAST_RETRY,
+        CloudError::Unavailable(_)
+        | CloudError::Unfit(_)
+        | CloudError::NotOurs(_)
+        | CloudError::NotFound(_)
+        | CloudError::Damaged(_)
+        | CloudError::TooNew { .. }
+        | CloudError::TooLarge(_)
+        | CloudError::Elsewhere
+        | CloudError::Here(_)
+        | CloudError::Store(_) => RARELY,
     }
 }
 
@@ -394,7 +411,7 @@ async fn heard(
     let answers = asked.unwrap_or_else(|_| Err(CloudError::Unavailable(message.clone())));
     cloud.heard(answers.as_ref().err(), shared.now());
     match answers {
-        Ok(_) => Err(CloudError::here(message)),
+        Ok(_) => Err(CloudError::Refuses(message)),
         Err(error) => Err(error),
     }
 }

@@ -353,7 +353,7 @@ fn decide(owner: &mut Conversation, what: What, run: i64) -> Option<Commit> {
             | Status::Active
             | Status::Paused
             | Status::Stopped
-            | Status::Error => Some(owner.request(Request::Resume(IfLost::default()))),
+            | Status::Error => Some(owner.request(Request::Resume(IfLost::default().into()))),
         },
         What::Death => {
             Some(owner.observe(Fact::SandboxGone { incarnation, death: Death::OutOfMemory }))

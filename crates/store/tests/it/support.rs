@@ -259,6 +259,7 @@ impl Conversation {
             if_busy: IfBusy::Queue,
             wake: Wake::Any,
             timeout: None,
+            asked_at: None,
         }))
     }
 

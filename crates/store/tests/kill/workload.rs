@@ -315,7 +315,7 @@ impl Writer {
             (State::Active, Some(_)) if self.random.below(2) == 0 => {
                 Request::Pause { if_running: IfRunning::Freeze }
             }
-            (State::Paused { .. }, _) => Request::Resume(IfLost::default()),
+            (State::Paused { .. }, _) => Request::Resume(IfLost::default().into()),
             _ => self.prompt(),
         };
         // A refusal changes nothing, and then the commit is one without entries.
@@ -329,6 +329,7 @@ impl Writer {
             if_busy: IfBusy::Queue,
             wake: Wake::Any,
             timeout: Some(Duration::from_secs(60)),
+            asked_at: None,
         })
     }
 

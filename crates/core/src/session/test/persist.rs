@@ -237,7 +237,7 @@ fn files_that_are_gone_are_a_failure_and_no_turn_is_bound_to_them() {
 
     // A start brings back what there is, and says that it is of an earlier turn.
     let last = world.session.persistence().last().cloned();
-    world.request(Request::Resume(IfLost::default())).unwrap();
+    world.request(Request::Resume(IfLost::default().into())).unwrap();
     let is_told = |effect: &Effect| matches!(effect, Effect::StartSandbox { snapshot, is_behind: true, .. } if *snapshot == last);
     assert!(world.session.recover().iter().any(is_told), "{:?}", world.session.recover());
     let found = Found { workspace: Workspace::Restored, ..Found::NOTHING };
@@ -371,7 +371,7 @@ fn a_start_is_told_what_to_bring_back() {
     let last = world.session.persistence().last().cloned().unwrap();
     let mut session = world.session.clone();
     let ctx = Context { now: world.now, policy: &world.policy };
-    let decision = session.request(&ctx, Request::Resume(IfLost::default())).unwrap();
+    let decision = session.request(&ctx, Request::Resume(IfLost::default().into())).unwrap();
     let is_told = |effect: &Effect| matches!(effect, Effect::StartSandbox { snapshot, .. } if *snapshot == Some(last.clone()));
     assert!(decision.effects.iter().any(is_told), "{decision:?}");
 }

@@ -95,7 +95,7 @@ proptest! {
             prop_assert_eq!(world.session.state(), &State::Ended);
         }
         prop_assert_eq!(world.log.len(), entries, "an ended session's log grew");
-        prop_assert_eq!(world.request(Request::Resume(IfLost::default())), Err(Refusal::Ended));
+        prop_assert_eq!(world.request(Request::Resume(IfLost::default().into())), Err(Refusal::Ended));
     }
 
     /// The world compares the session before and after every refusal; here every kind of request

@@ -14,7 +14,7 @@ use crate::resume::{
 };
 use crate::run::Completion;
 use crate::session::{
-    AgentEnding, Effect, Fact, IfRunning, Report, ReportBody, Request, Session, Status,
+    AgentEnding, Effect, Fact, IfRunning, Report, ReportBody, Request, Resuming, Session, Status,
 };
 
 pub(super) const KEPT: Found = Found {
@@ -188,7 +188,7 @@ fn what_becomes_of_lost_files_is_what_the_last_resume_wants() {
         let mut world = World::settled();
         world.ask(Ask::Stop).unwrap();
         world.settle();
-        world.request(Request::Resume(if_lost)).unwrap();
+        world.request(Request::Resume(if_lost.into())).unwrap();
         let [Effect::StartSandbox { if_lost: wanted, .. }] = world.session.recover()[..] else {
             panic!("a start is owed: {:?}", world.session)
         };
@@ -204,6 +204,19 @@ fn what_becomes_of_lost_files_is_what_the_last_resume_wants() {
         };
         assert!(owed.iter().any(is_usual), "{owed:?}");
     }
+}
+
+#[test]
+fn what_was_fetched_before_a_resume_belongs_to_the_time_that_it_took() {
+    let mut world = World::settled();
+    world.ask(Ask::Stop).unwrap();
+    world.settle();
+    let asked_at = Some(world.now);
+    world.wait(Duration::from_secs(8));
+    world.request(Request::Resume(Resuming { asked_at, ..Resuming::default() })).unwrap();
+    world.wait(Duration::from_millis(250));
+    world.settle();
+    assert_eq!(world.receipt().duration_micros, 8_250_000);
 }
 
 #[test]

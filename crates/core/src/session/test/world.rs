@@ -402,6 +402,7 @@ impl World {
                     if_busy: if reject { IfBusy::Reject } else { IfBusy::Queue },
                     wake: if wake { Wake::Any } else { Wake::SystemPaused },
                     timeout: quick.then(|| Duration::from_secs(5)),
+                    asked_at: None,
                 })
             }
             Ask::Interrupt => Request::Interrupt { run: None },
@@ -418,7 +419,7 @@ impl World {
                     _ => IfRunning::Reject,
                 },
             },
-            Ask::Resume => Request::Resume(IfLost::default()),
+            Ask::Resume => Request::Resume(IfLost::default().into()),
             Ask::Stop => Request::Stop,
             Ask::Use => Request::Use,
             Ask::Evict => Request::Evict { reason: PauseReason::Evicted },

@@ -181,7 +181,10 @@ pub(super) async fn sandboxed_sessions_are_the_live_and_the_frozen_ones(store: &
             store.commit(&frozen).await.unwrap();
         }
         if number > 40 {
-            store.commit(&conversation.request(Request::Resume(IfLost::default()))).await.unwrap();
+            store
+                .commit(&conversation.request(Request::Resume(IfLost::default().into())))
+                .await
+                .unwrap();
         }
     }
     for number in [60, 70] {
@@ -195,7 +198,7 @@ pub(super) async fn sandboxed_sessions_are_the_live_and_the_frozen_ones(store: &
     let mut conversation = Conversation::active(store, 80).await;
     store.commit(&conversation.request(Request::Stop)).await.unwrap();
     store.commit(&conversation.gone()).await.unwrap();
-    store.commit(&conversation.request(Request::Resume(IfLost::default()))).await.unwrap();
+    store.commit(&conversation.request(Request::Resume(IfLost::default().into()))).await.unwrap();
     store.commit(&conversation.started()).await.unwrap();
 
     let live = (session_id(20), Incarnation::new(1));
@@ -341,14 +344,14 @@ pub(super) async fn every_list_follows_every_commit(store: &dyn Store) {
     for commit in conversation.freeze() {
         record(store, commit).await;
     }
-    record(store, conversation.request(Request::Resume(IfLost::default()))).await;
+    record(store, conversation.request(Request::Resume(IfLost::default().into()))).await;
     let Sandbox::Thawing { asked, .. } = conversation.session.sandbox() else { panic!() };
     let incarnation = conversation.session.incarnation();
     record(store, conversation.observe(Fact::SandboxThawed { incarnation, asked })).await;
     record(store, conversation.message(1, "thawed")).await;
     record(store, conversation.request(Request::Stop)).await;
     record(store, conversation.gone()).await;
-    record(store, conversation.request(Request::Resume(IfLost::default()))).await;
+    record(store, conversation.request(Request::Resume(IfLost::default().into()))).await;
     record(store, conversation.started()).await;
     assert_eq!(conversation.session.incarnation(), Incarnation::new(2));
     record(store, conversation.prompt(2, "hello")).await;

@@ -229,7 +229,7 @@ pub(super) async fn what_waits_for_a_session_at_rest_is_left_alone(store: &dyn S
     assert_eq!((item.status, item.retry_count), (QueueStatus::Pending, 0));
     assert_eq!((item.error, item.completed_at), (None, None));
     assert_eq!(which(&take(store, 30, 40).await), None);
-    commit(conversation.request(Request::Resume(IfLost::default()))).await;
+    commit(conversation.request(Request::Resume(IfLost::default().into()))).await;
     assert_eq!(which(&take(store, 11, 40).await), Some(queue_id(2)), "the first was put off");
     // One that is worked on stays with whoever takes it over, at rest or not.
     commit(conversation.request(Request::Stop)).await;
