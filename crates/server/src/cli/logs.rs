@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::time::MissedTickBehavior;
+use uuid::Uuid;
 
 use super::connect::Context;
 use super::exit::{Exit, Mistake};
 use super::output::{Reader, Screen, Style, look_for_reader, plain, show};
 use super::{Hint, prefix, watch};
-use crate::api::{Log, LogGap, LogGapReason, Logs};
+use crate::api::{Log, LogGap, LogGapReason, Logs, SessionStatus};
 
 /// How often it is asked for more.
 const ASK: Duration = Duration::from_millis(500);
@@ -41,7 +42,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
     let mut ctrl_c = watch::ctrl_c()?;
     let mut ticks = tokio::time::interval(ASK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut after = None;
+    let (mut after, mut is_quiet) = (None, false);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -50,6 +51,8 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         if look_for_reader() == Reader::Gone {
             return Ok(Exit::Ok);
         }
+        // Asked first: what was said at the end is there by then.
+        let is_over = is_quiet && has_ended(ctx, id).await;
         let Logs { logs, gap, .. } = match ctx.client.logs(id, after).await {
             Ok(logs) => logs,
             // The server starts again, maybe.
@@ -61,10 +64,17 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
             text.push_str(&line(ctx, log));
         }
         after = logs.last().map(|log| log.index).or(after);
-        if show(&text)? == Reader::Gone || !args.follow {
+        is_quiet = logs.is_empty();
+        if show(&text)? == Reader::Gone || !args.follow || (is_over && is_quiet) {
             return Ok(Exit::Ok);
         }
     }
+}
+
+/// Whether there will be no sandbox of a session any more.
+async fn has_ended(ctx: &Context, id: Uuid) -> bool {
+    let session = ctx.client.session(id).await;
+    session.is_ok_and(|session| session.status == SessionStatus::Ended)
 }
 
 /// That some lines cannot be shown.

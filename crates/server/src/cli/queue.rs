@@ -7,7 +7,7 @@ use super::columns::fitted;
 use super::connect::Context;
 use super::exit::Exit;
 use super::output::{Screen, note, one_line, plain, print};
-use super::{format, prefix};
+use super::{format, prefix, suggest};
 use crate::api::{NewQueueItem, QueueItem, QueueItemBody, QueueItemStatus, QueueItems};
 
 /// How much of a prompt a list shows.
@@ -68,7 +68,12 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
             };
             let (priority, max_retries) = (Some(priority), Some(max_retries));
             let new = NewQueueItem { agent_name: agent, prompt, session_id, priority, max_retries };
-            let item = ctx.client.enqueue(&new).await?;
+            let item = match ctx.client.enqueue(&new).await {
+                Ok(item) => item,
+                Err(error) => {
+                    return Err(suggest::agent(&ctx.client, &new.agent_name, error).await);
+                }
+            };
             if ctx.screen.json {
                 Screen::document(&QueueItemBody { item })?;
             } else {

@@ -78,6 +78,9 @@ pub(super) async fn talk(
         let session = talk.session;
         let what = match (talk.status.runs(), talk.on_ctrl_c) {
             (false, _) => "left",
+            (true, _) if talk.status.is_frozen() => {
+                "left; the run stands still until it is resumed"
+            }
             (true, OnCtrlC::CutTheRun) if talk.cuts > 0 => "left; the run was asked to stop",
             (true, OnCtrlC::CutTheRun | OnCtrlC::Leave) => "left; the run goes on",
         };

@@ -15,6 +15,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::api::SessionStatus;
+
 use super::error::{Cause, ClientError};
 use super::request::{Ask, Client};
 use super::sessions::Until;
@@ -315,9 +317,8 @@ impl Pump {
         let run = match &self.source {
             Source::Log { until: Until::Idle } => return Ok(Over::All),
             Source::Run { run: Some(run), .. } => *run,
-            Source::Log { until: Until::Dropped } | Source::Run { run: None, .. } => {
-                return Ok(Over::Closed);
-            }
+            Source::Log { until: Until::Dropped } => return self.closed_log().await,
+            Source::Run { run: None, .. } => return Ok(Over::Closed),
         };
         // Its end may have been in a gap, and will not come.
         let run = self.client.run(self.session, run).await?;
@@ -331,6 +332,21 @@ impl Pump {
         let event = ServerEvent { cursor: None, name: "done".to_owned(), data };
         let _unheard = self.sender.send(Ok(Incoming::Event(event))).await;
         Ok(Over::All)
+    }
+
+    /// Whether the log of the session, which was told to its end, will ever have more.
+    async fn closed_log(&self) -> Result<Over, ClientError> {
+        let session = match self.client.session(self.session).await {
+            Ok(session) => session,
+            // Its agent was deleted, and the session with it.
+            Err(ClientError::Problem(problem)) if problem.status_code == 404 => {
+                return Ok(Over::All);
+            }
+            Err(error) => return Err(error),
+        };
+        let is_told = self.cursor.is_some_and(|cursor| cursor.seq >= session.last_seq);
+        let is_over = session.status == SessionStatus::Ended;
+        Ok(if is_over && is_told { Over::All } else { Over::Closed })
     }
 }
 

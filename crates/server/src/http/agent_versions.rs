@@ -13,6 +13,7 @@ use ash_store::{LabelledVersion, NewLabel, StoreError, VersionChange, VersionLab
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
+use serde::de::IgnoredAny;
 use uuid::Uuid;
 
 use super::agents::{Addition, add, changed, earlier};
@@ -21,7 +22,7 @@ use super::auth::Caller;
 use super::checks::check_prompt;
 use super::code::Code;
 use super::error::ApiError;
-use super::extract::{JsonBody, PathId, PathIds, length, range};
+use super::extract::{JsonBody, MaybeJson, PathId, PathIds, length, range};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::messages::named_id;
 use super::openapi::{Always, Conflict, Invalid, Missing, TooLarge};
@@ -276,6 +277,7 @@ pub(super) async fn activate(
     State(app): State<App>,
     caller: Caller,
     PathIds(name, which): PathIds<AgentName, Which>,
+    MaybeJson(IgnoredAny): MaybeJson<IgnoredAny>,
 ) -> Result<JsonAnswer<VersionActivated>, ApiError> {
     let number = find(&app, &caller, &name, &which).await?.number;
     apply(&app, &caller, &name, number, &VersionChange::Activate).await?;

@@ -27,6 +27,7 @@ pub(super) fn check(body: &CreateSession) -> Result<(), ApiError> {
     check_words(body.title.as_deref(), body.metadata.as_ref())?;
     check_env(body.extra_env.as_ref())?;
     check_servers(body.mcp_servers.as_ref())?;
+    check_tools(body.allowed_tools.as_deref(), body.disallowed_tools.as_deref())?;
     check_times(body.idle_timeout_ms, body.ttl_ms)?;
     check_permission_timeout(body.permission_timeout_ms)?;
     body.budget_usd.map(|usd| range("budgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
@@ -44,6 +45,19 @@ fn check_servers(servers: Option<&BTreeMap<String, McpServer>>) -> Result<(), Ap
             (true, true) => "has a command and a url, and can be only one of them",
         };
         return Err(ApiError::invalid(format!("mcpServers.{} {wrong}", shown(name))));
+    }
+    let size = serde_json::to_vec(&servers).map_err(ApiError::internal)?.len();
+    range("the size of mcpServers", size, 0, MAX_VARIABLE).map(drop)
+}
+
+/// Lists of tools are told to a program on its command line: they must fit there.
+pub(super) fn check_tools(
+    allowed: Option<&[String]>,
+    disallowed: Option<&[String]>,
+) -> Result<(), ApiError> {
+    for (name, tools) in [("allowedTools", allowed), ("disallowedTools", disallowed)] {
+        let size = tools.unwrap_or_default().iter().map(|tool| tool.len() + 1).sum();
+        range(&format!("the size of {name}"), size, 0, MAX_VARIABLE)?;
     }
     Ok(())
 }
@@ -96,6 +110,7 @@ pub(super) fn check_update(body: &UpdateConfig) -> Result<(), ApiError> {
     length("initialAgent", body.initial_agent.as_deref().unwrap_or_default(), 255)?;
     check_permission_timeout(body.permission_timeout_ms)?;
     check_agents(body.subagents.as_ref(), body.betas.as_deref())?;
+    check_tools(body.allowed_tools.as_deref(), body.disallowed_tools.as_deref())?;
     check_words(body.title.as_deref(), body.metadata.as_ref())
 }
 
@@ -135,7 +150,7 @@ pub(super) fn check_words(
 }
 
 /// What a variable may have at the most: no program can be given a longer one.
-const MAX_VARIABLE: usize = 100_000;
+pub(super) const MAX_VARIABLE: usize = 100_000;
 
 /// Variables are set in the environment of programs: their names and values must fit there.
 pub(super) fn check_env(env: Option<&BTreeMap<String, String>>) -> Result<(), ApiError> {

@@ -172,7 +172,10 @@ impl From<CloudError> for ApiError {
     fn from(error: CloudError) -> Self {
         let unusable = StatusCode::UNPROCESSABLE_ENTITY;
         match error {
-            CloudError::Unavailable(_) | CloudError::Unfit(_) | CloudError::NotOurs(_) => {
+            CloudError::Unavailable(_)
+            | CloudError::Refuses(_)
+            | CloudError::Unfit(_)
+            | CloudError::NotOurs(_) => {
                 let mut told =
                     Self::unavailable(Code::CLOUD_UNAVAILABLE, "The cloud cannot be reached");
                 told.cause = Some(Arc::new(error));

@@ -20,7 +20,9 @@ use utoipa::IntoParams;
 
 use super::app::App;
 use super::auth::Caller;
-use super::checks::{check_block, check_model, check_permission_timeout};
+use super::checks::{
+    MAX_VARIABLE, check_block, check_model, check_permission_timeout, check_tools,
+};
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, Query, Room, length, range, sequence};
 use super::idempotency::{IdempotencyKey, Repeatable};
@@ -229,6 +231,9 @@ fn check(body: &SendMessage) -> Result<(), ApiError> {
     }
     check_model(body.model.as_deref())?;
     check_permission_timeout(body.permission_timeout_ms)?;
+    check_tools(body.allowed_tools.as_deref(), body.disallowed_tools.as_deref())?;
+    let shape = serde_json::to_vec(&body.output_format).map_err(ApiError::internal)?.len();
+    range("the size of outputFormat", shape, 0, MAX_VARIABLE)?;
     body.max_turns.map(|turns| range("maxTurns", turns, 1, 1_000_000)).transpose()?;
     body.max_budget_usd.map(|usd| range("maxBudgetUsd", usd, 0.0, 1_000_000.0)).transpose()?;
     if let Some(api::Thinking::Enabled { budget_tokens: Some(tokens) }) = body.thinking {

@@ -13,6 +13,7 @@ use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use utoipa::IntoParams;
 
 use super::app::App;
@@ -360,6 +361,7 @@ pub(super) async fn stop(
     State(app): State<App>,
     caller: Caller,
     PathId(id): PathId<SessionId>,
+    MaybeJson(IgnoredAny): MaybeJson<IgnoredAny>,
 ) -> Result<JsonAnswer<SessionBody>, ApiError> {
     app.engine().stop(&caller.tenant, id).await.map_err(|error| cannot("stop", error))?;
     shown(&app, &app.session(&caller, id).await?).await

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -114,6 +115,41 @@ async fn logs_are_those_of_a_sandbox() {
     let output = machine.ash(&fake, &["logs"]).await;
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("journalctl"), "{}", text(&output.stderr));
+}
+
+#[tokio::test]
+async fn what_is_followed_ends_with_its_session() {
+    let machine = Machine::new();
+    for follow in [&["logs", "-f", ID][..], &["session", "attach", "--read-only", ID][..]] {
+        let has_ended = AtomicBool::new(false);
+        let fake = Fake::start(move |asked, _| {
+            let line = asked.line.as_str();
+            if line.contains("/logs") {
+                let more = line.contains("after=");
+                has_ended.store(more, Ordering::Relaxed);
+                let first = json!({ "index": 0, "level": "system", "text": "started", "ts": "" });
+                let logs = if more { json!([]) } else { json!([first]) };
+                return Answer::Json(200, json!({ "logs": logs, "source": "sandbox" }));
+            }
+            if line.contains("/runs") {
+                return Answer::Json(200, json!({ "runs": [] }));
+            }
+            if line.contains("/stream") {
+                has_ended.store(true, Ordering::Relaxed);
+                return Answer::Stream(frame("1-3", "session_ended", &json!({ "by": "request" })));
+            }
+            let mut one = session(ID);
+            if has_ended.load(Ordering::Relaxed) {
+                (one["status"], one["activity"]) = (json!("ended"), Value::Null);
+            }
+            Answer::Json(200, json!({ "session": one }))
+        })
+        .await;
+        let output = machine.ash(&fake, follow).await;
+        assert_eq!(output.status.code(), Some(0), "{follow:?}: {}", text(&output.stderr));
+        let streams = fake.asked().iter().filter(|asked| asked.line.contains("/stream")).count();
+        assert!(streams <= 1, "the end was told, and nobody asked again");
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use ash_engine::{
     Against, Effective, EngineError, HowChanged, Point, RequireState, Rewound, TextDiff,
 };
 
-use crate::world::{World, tenant};
+use crate::world::{World, tenant, until};
 
 const WORDS: [&str; 3] = ["alpha", "bravo", "charlie"];
 
@@ -97,6 +97,9 @@ async fn a_fork_has_the_files_and_the_conversation_of_its_turn_and_leaves_its_pa
         let fork = world.engine.fork(&tenant(), parent, Point::Turn(turn), None).await.unwrap();
         let id = fork.record.id;
         assert_eq!((fork.session.status(), fork.record.parent), (Status::Paused, Some(parent)));
+        let written = world.dir.join(format!("data/sessions/{id}/metadata.json"));
+        let says = || std::fs::read_to_string(&written).is_ok_and(|it| it.contains("paused"));
+        until("it is written down before anything is done with it", says).await;
         assert_eq!(fork.session.lineage().turns() as usize, number + 1);
         assert_ne!(fork.session.log_epoch(), before.log_epoch());
         let back = world.engine.resume(&tenant(), id, RequireState::Yes).await.unwrap();

@@ -90,6 +90,11 @@ impl Status {
         self.runs
     }
 
+    /// Whether a run stands still.
+    pub(in crate::cli) fn is_frozen(&self) -> bool {
+        self.runs && self.rest.starts_with("paused")
+    }
+
     /// Whether the line changes by itself.
     pub(in crate::cli) fn moves(&self) -> bool {
         self.runs || self.is_reconnecting || self.is_cutting
@@ -228,7 +233,7 @@ impl Status {
 
     /// The line.
     pub(in crate::cli) fn row(&self, now: Instant, width: usize) -> Row {
-        let is_frozen = self.runs && self.rest.starts_with("paused");
+        let is_frozen = self.is_frozen();
         let (sign, doing, look) = if self.is_reconnecting {
             (self.frame(now), "reconnecting".to_owned(), Look::of(Color::Yellow))
         } else if self.questions > 0 {
