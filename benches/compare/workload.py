@@ -120,7 +120,8 @@ class Workload:
                             self.note(f"{label}: a turn, to done", server, came["done"])
                             again = server.message(session, QUESTION)
                         self.note(f"{label}: the next, begins", server, again["session_start"])
-                        self.note(f"{label}: another request, longest", server, stall.longest)
+                        with self.part(f"{label}: another request", server):
+                            self.note(f"{label}: another request, longest", server, stall.told())
                         _, taken = server.timed("POST", f"/api/sessions/{session}/pause")
                         self.note(f"{label}: pause", server, taken)
                         server.request("POST", f"/api/sessions/{session}/resume")
@@ -225,19 +226,26 @@ class Stall:
     def __init__(self, server):
         self.server = server
         self.longest = 0.0
+        self.failure = None
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.ask)
 
     def ask(self):
         connection = self.server.connect()
-        while not self.over.wait(0.005):
-            try:
+        try:
+            while not self.over.wait(0.005):
                 _, taken = self.server.timed("GET", "/health", connection=connection)
-            except (Refused, OSError):
-                connection = self.server.connect()
-                continue
-            self.longest = max(self.longest, taken)
-        connection.close()
+                self.longest = max(self.longest, taken)
+        except (Refused, OSError) as error:
+            self.failure = error
+        finally:
+            connection.close()
+
+    def told(self):
+        """The longest, if each was answered."""
+        if self.failure:
+            raise self.failure
+        return self.longest
 
     def __enter__(self):
         self.thread.start()
