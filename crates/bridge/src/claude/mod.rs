@@ -33,13 +33,14 @@ use std::io;
 use ash_protocol::{Ending, Event, NO_RUN, Program as Executable, Usage};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::asking::denied;
-use self::process::Program;
+use self::process::{Program, Trouble};
 use self::prompt::Prompt;
 use self::record::Record;
-use self::setup::{Setup, Which, config_directory};
+use self::setup::{Setup, Which, config_directory, servers_of_agent};
 use self::transcript::Transcript;
 use self::turn::{Turn, Wish};
 use crate::note;
@@ -87,6 +88,10 @@ pub struct Claude {
     lost: Option<String>,
     /// Whether the record is not what was written down.
     is_record_gone: bool,
+    /// In how many starts in a row the program did not find the conversation.
+    unfound: u32,
+    /// When it was last seen that the program does not begin to talk.
+    silent_at: Option<Instant>,
 }
 
 /// What the program does of its own accord.
@@ -130,6 +135,8 @@ impl Claude {
             notices,
             aside: Aside::default(),
             lost: None,
+            unfound: 0,
+            silent_at: None,
             is_record_gone: false,
         })
     }
@@ -146,8 +153,9 @@ impl Claude {
             && !setup.is_for_one_run
             && let Err(trouble) = self.start(setup).await
         {
-            // The first prompt tries again, and says what is wrong.
+            // The first prompt tries again, and says what is wrong. One that waits for this has waited for long enough.
             note(format_args!("{trouble}"));
+            self.silent_at = matches!(trouble, Trouble::Silent(_)).then(Instant::now);
         }
     }
 
@@ -311,6 +319,9 @@ impl Claude {
             );
             remark = Some(joined(&lost, remark));
         }
+        if let Err(why) = servers_of_agent(&self.settings.workspace) {
+            self.notices.push(format!("the MCP servers of .mcp.json are left out: {why}"));
+        }
         let setup = Setup::of(&self.settings, &prompt.options);
         let (mut is_second, mut is_started_again) = (false, false);
         loop {
@@ -330,7 +341,7 @@ impl Claude {
             let mut turn = Turn::after(self.total_usd, given.clone());
             let ended = self.listen(&mut turn, &said, &run, reports, interrupt).await;
             self.total_usd = turn.total_usd().or(self.total_usd);
-            usage = sum(usage, turn.usage);
+            usage = sum(usage, turn.spent());
             let ending = match ended {
                 Ok(ending) => ending,
                 // It had ended already, and nobody had noticed.

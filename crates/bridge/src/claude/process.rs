@@ -29,7 +29,7 @@ const MAX_TO_WRITE: usize = 64;
 /// How much of its complaints is kept, for the reason of its end.
 const MAX_COMPLAINT_BYTES: usize = 4_000;
 /// How long it may take to begin to talk. Less than the server waits for a prompt to be taken: so it is told why.
-const INITIALIZE_PATIENCE: Duration = Duration::from_secs(25);
+pub(super) const INITIALIZE_PATIENCE: Duration = Duration::from_secs(25);
 /// How long its end is waited for once it was asked to end, and once it was told to.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 const END_GRACE: Duration = Duration::from_secs(2);
@@ -78,6 +78,9 @@ pub(super) enum Trouble {
     /// What was written down of the conversation is not there any more.
     #[error("the record of the conversation was removed or damaged")]
     RecordGone,
+    /// It says nothing, for so many seconds.
+    #[error("Claude Code did not begin to talk within {0} s")]
+    Silent(u64),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -136,10 +139,7 @@ impl Program {
         };
         let initialized = tokio::select! {
             initialized = program.initialize(greeting) => initialized,
-            () = pass(INITIALIZE_PATIENCE) => {
-                let waited = INITIALIZE_PATIENCE.as_secs();
-                Err(Trouble::Other(format!("Claude Code did not begin to talk within {waited} s")))
-            }
+            () = pass(INITIALIZE_PATIENCE) => Err(Trouble::Silent(INITIALIZE_PATIENCE.as_secs())),
         };
         match initialized {
             Ok(()) => Ok(program),

@@ -56,6 +56,8 @@ pub(super) struct Record {
     journal: Journal,
     repair: Option<Repair>,
     turns: u32,
+    /// How many of them are not known any more: the conversation was begun anew after them.
+    forgotten: u32,
     conversation: Option<String>,
     unfinished: VecDeque<Unfinished>,
 }
@@ -83,11 +85,13 @@ impl Record {
     /// Reads the record back and repairs its end.
     pub(super) fn open(home: &Path) -> io::Result<Self> {
         let path = home.join(".ash/conversation.jsonl");
-        let (mut turns, mut conversation, mut unfinished) = (0, None, VecDeque::new());
+        let (mut turns, mut forgotten, mut conversation) = (0_u32, 0, None);
+        let mut unfinished = VecDeque::new();
         let (journal, repair) = Journal::open(&path, |line: Line| {
             let Line { turn, run, prompt, claude, turn_end, unseen, anew, call, answered, .. } =
                 line;
             turns = turns.max(turn.unwrap_or_default());
+            forgotten = if anew.is_some() { turns.saturating_sub(1) } else { forgotten };
             conversation = claude.or_else(|| conversation.take().filter(|_| anew.is_none()));
             if let Some(run) = &run {
                 call.into_iter().for_each(|call| called(&mut unfinished, run, call));
@@ -103,7 +107,7 @@ impl Record {
             }
         })?;
         let repair = Some(repair).filter(|repair| *repair != Repair::default());
-        Ok(Self { path, journal, repair, turns, conversation, unfinished })
+        Ok(Self { path, journal, repair, turns, forgotten, conversation, unfinished })
     }
 
     /// What was done to the file when it was opened, once.
@@ -192,10 +196,10 @@ impl Record {
         self.journal.is_in(&self.path).unwrap_or(false)
     }
 
-    /// How many bytes there are, their hash, and how many turns are in them.
+    /// How many bytes there are, their hash, and how many turns are in them that are known.
     pub(super) fn fingerprint(&self) -> (u64, String, u32) {
         let (bytes, hash) = self.journal.fingerprint();
-        (bytes, hash, self.turns)
+        (bytes, hash, self.turns - self.forgotten)
     }
 
     /// Writes down that what was mirrored from a message on does not count any more.
@@ -204,10 +208,10 @@ impl Record {
         self.journal.sync()
     }
 
-    /// Writes down that the conversation begins anew.
+    /// Writes down that the conversation begins anew, with the turn that was begun last.
     pub(super) fn begin_anew(&mut self, run: &str) -> io::Result<()> {
         self.append(run, r#""anew":true"#)?;
-        self.conversation = None;
+        (self.conversation, self.forgotten) = (None, self.turns.saturating_sub(1));
         self.journal.sync()
     }
 
@@ -441,6 +445,20 @@ mod test {
         let mut written = Vec::new();
         Record::open(home.path()).unwrap().write_mirrored(&mut written).unwrap();
         assert_eq!(written, b"{\"a\":2}\n");
+    }
+
+    #[test]
+    fn turns_before_a_conversation_was_begun_anew_are_not_known() {
+        let home = tempfile::tempdir().unwrap();
+        let mut record = Record::open(home.path()).unwrap();
+        for run in ["r1", "r2", "r3"] {
+            record.begin(run, &raw(r#""hi""#)).unwrap();
+        }
+        record.begin_anew("r3").unwrap();
+        assert_eq!((record.turns(), record.fingerprint().2), (3, 1));
+        record.begin("r4", &raw(r#""hi""#)).unwrap();
+        assert_eq!(record.fingerprint().2, 2);
+        assert_eq!(Record::open(home.path()).unwrap().fingerprint(), record.fingerprint());
     }
 
     #[test]

@@ -4,9 +4,13 @@
 //! while it runs (`model`, `mode`) is; for anything else it is started anew.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ash_protocol::Program as Executable;
+use rustix::fs::OFlags;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -22,6 +26,22 @@ const NO_KEY: &str = "the-key-is-added-outside-of-the-sandbox";
 
 /// It would keep no transcript, and forget the conversation whenever it is started.
 const SKIPS_HISTORY: &str = "CLAUDE_CODE_SKIP_PROMPT_HISTORY";
+
+/// Where it keeps what is its own.
+const CONFIG: &str = "CLAUDE_CONFIG_DIR";
+
+/// Where the model is.
+const MODEL: &str = "ANTHROPIC_BASE_URL";
+
+/// What would have it ask another provider.
+const ELSEWHERE: [&str; 3] =
+    ["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"];
+
+/// What is not asked for through a proxy, as some programs call it and as others do.
+const DIRECT: [&str; 2] = ["NO_PROXY", "no_proxy"];
+
+/// How long the agent's own list of servers may be.
+const MAX_SERVERS_BYTES: u64 = 1024 * 1024;
 
 /// What a run wants of the program.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,8 +108,8 @@ impl Setup {
         }
         flag("settings", Some(of_environment(settings)));
         flag("mcp-config", settings.mcp_servers.as_deref().map(of_servers));
-        let of_agent = settings.workspace.join(".mcp.json");
-        flag("mcp-config", of_agent.is_file().then(|| of_agent.display().to_string()));
+        let of_agent = servers_of_agent(&settings.workspace).ok().flatten();
+        flag("mcp-config", of_agent.map(|of_agent| of_agent.display().to_string()));
         let instructions = settings.system_prompt.clone();
         Self { model, mode: mode_of(mode), fixed, instructions, is_for_one_run: budget.is_some() }
     }
@@ -115,6 +135,7 @@ impl Setup {
         executable: &Executable,
         settings: &Settings,
         which: &Which,
+        found_at: Option<&Path>,
     ) -> CommandSpec {
         let mut args: Vec<String> = [
             "--output-format=stream-json",
@@ -127,9 +148,10 @@ impl Setup {
         ]
         .map(str::to_owned)
         .into();
-        args.push(match which {
-            Which::New(name) => format!("--session-id={name}"),
-            Which::Known(name) => format!("--resume={name}"),
+        args.push(match (which, found_at) {
+            (Which::New(name), _) => format!("--session-id={name}"),
+            (Which::Known(name), None) => format!("--resume={name}"),
+            (Which::Known(_), Some(path)) => format!("--resume={}", path.display()),
         });
         args.push(format!("--model={}", self.model));
         args.push(format!("--permission-mode={}", self.mode));
@@ -184,11 +206,35 @@ pub(super) fn config_directory(home: &Path) -> PathBuf {
     home.join(".claude")
 }
 
+/// The list of servers that the agent has among its files, if it has one; or what is wrong with it. The program does not
+/// start over one that is no JSON, and then nobody could put it right.
+pub(super) fn servers_of_agent(workspace: &Path) -> Result<Option<PathBuf>, String> {
+    let path = workspace.join(".mcp.json");
+    let file = match File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(&path)
+    {
+        Ok(file) if file.metadata().is_ok_and(|found| found.is_file()) => file,
+        Ok(_) | Err(_) => return Ok(None),
+    };
+    let mut text = Vec::new();
+    let read = file.take(MAX_SERVERS_BYTES + 1).read_to_end(&mut text);
+    let is_too_long = text.len() as u64 > MAX_SERVERS_BYTES;
+    let is_object = serde_json::from_slice::<Value>(&text).is_ok_and(|value| value.is_object());
+    match (read, is_too_long, is_object) {
+        (Ok(_), false, true) => Ok(Some(path)),
+        (Ok(_), true, _) => Err("it is longer than 1 MB".to_owned()),
+        (Ok(_), false, false) => Err("it is no JSON object".to_owned()),
+        (Err(error), _, _) => Err(error.to_string()),
+    }
+}
+
 fn environment(settings: &Settings) -> BTreeMap<String, String> {
     let mut env = settings.env.variables().clone();
     let ours = [
-        ("CLAUDE_CONFIG_DIR", config_directory(&settings.home).display().to_string()),
-        ("ANTHROPIC_BASE_URL", format!("http://{}", settings.endpoint)),
+        (CONFIG, config_directory(&settings.home).display().to_string()),
+        (MODEL, model_of(settings)),
         ("ANTHROPIC_API_KEY", NO_KEY.to_owned()),
         ("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1".to_owned()),
         ("CLAUDE_CODE_ENTRYPOINT", "sdk-cli".to_owned()),
@@ -201,17 +247,34 @@ fn environment(settings: &Settings) -> BTreeMap<String, String> {
     for (name, value) in ours {
         env.insert(name.to_owned(), value);
     }
-    env.remove(SKIPS_HISTORY);
-    // The model is asked through the door that is there, not through a proxy to elsewhere.
-    env.entry("NO_PROXY".to_owned()).or_insert_with(|| "127.0.0.1,localhost".to_owned());
+    for name in ELSEWHERE.into_iter().chain([SKIPS_HISTORY]) {
+        env.remove(name);
+    }
+    let direct = direct(settings);
+    env.extend(DIRECT.map(|name| (name.to_owned(), direct.clone())));
     env
 }
 
+/// The model is asked through the door that is there, not through a proxy to elsewhere.
+fn direct(settings: &Settings) -> String {
+    let given = DIRECT.iter().filter_map(|name| settings.env.variables().get(*name)).next();
+    let given = given.map(|given| format!("{given},")).unwrap_or_default();
+    format!("{given}127.0.0.1,localhost")
+}
+
+fn model_of(settings: &Settings) -> String {
+    format!("http://{}", settings.endpoint)
+}
+
 /// What settings of the agent may not change of the environment, as settings that come before them: where the model is, and
-/// that the conversation is written down.
+/// that the conversation is written down where it is looked for.
 fn of_environment(settings: &Settings) -> String {
-    let address = format!("http://{}", settings.endpoint);
-    json!({ "env": { "ANTHROPIC_BASE_URL": address, SKIPS_HISTORY: "" } }).to_string()
+    let config = config_directory(&settings.home).display().to_string();
+    let mut env = BTreeMap::from([(CONFIG, config), (MODEL, model_of(settings))]);
+    let unset = ELSEWHERE.into_iter().chain([SKIPS_HISTORY]);
+    env.extend(unset.map(|name| (name, String::new())));
+    env.extend(DIRECT.map(|name| (name, direct(settings))));
+    json!({ "env": env }).to_string()
 }
 
 /// What the program calls it.
@@ -248,6 +311,24 @@ mod test {
                 + r#""c":{"command":"node"},"d":{"type":"http","url":"https://x.example/sse"}}}"#,
         );
         assert_eq!(told("[1]"), r#"{"mcpServers":[1]}"#);
+    }
+
+    #[test]
+    fn a_list_of_servers_that_the_program_would_not_start_over_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(".mcp.json");
+        let found = || servers_of_agent(dir.path());
+        assert_eq!(found(), Ok(None));
+        for (text, is_taken) in [("{", false), ("[]", false), ("", false), ("{\"a\":1}", true)] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(found().is_ok_and(|found| found.is_some()), is_taken, "{text}");
+        }
+        let long = format!("{{\"a\":\"{}\"}}", "a".repeat(1 << 20));
+        std::fs::write(&path, long).unwrap();
+        assert_eq!(found(), Err("it is longer than 1 MB".to_owned()));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(found(), Ok(None));
     }
 
     #[test]

@@ -6,13 +6,19 @@ use std::time::Duration;
 use ash_protocol::NO_RUN;
 use serde_json::json;
 
-use super::process::{Heard, Program, Trouble};
+use super::process::{Heard, INITIALIZE_PATIENCE, Program, Trouble};
 use super::setup::{Setup, Which};
 use super::transcript::{Found, Transcript};
 use super::turn::Wish;
 use super::{CUT, Claude, output};
 use crate::questions::{new_id, pass};
 use crate::reports::Reports;
+
+/// Who comes so soon after a start that failed has waited for it.
+const JUST_NOW: Duration = Duration::from_secs(1);
+
+/// In so many starts in a row the program has to say that it does not find what is written down, until that is given up.
+const MAX_UNFOUND: u32 = 3;
 
 /// How long the program may take to do something at once.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
@@ -74,6 +80,9 @@ impl Claude {
         if is_there && self.tell(setup).await {
             return Ok(());
         }
+        if self.silent_at.take().is_some_and(|at| at.elapsed() < JUST_NOW) {
+            return Err(Trouble::Silent(INITIALIZE_PATIENCE.as_secs()));
+        }
         self.stop().await;
         self.start(setup.clone()).await
     }
@@ -125,7 +134,7 @@ impl Claude {
 
     /// Starts the program. Each remedy is tried once: one that did not help will not help the second time.
     pub(super) async fn start(&mut self, setup: Setup) -> Result<(), Trouble> {
-        let (mut is_rebuilt, mut is_renamed) = (false, false);
+        let (mut is_rebuilt, mut is_renamed, mut found_at) = (false, false, None);
         // Everything that the program is given comes from the record.
         if !self.record.is_there() {
             self.is_record_gone = true;
@@ -133,7 +142,9 @@ impl Claude {
         }
         self.prove().map_err(|error| not_there(&error))?;
         loop {
-            let command = setup.command(&self.executable, &self.settings, &self.which);
+            let found_at_path = found_at.as_deref();
+            let command =
+                setup.command(&self.executable, &self.settings, &self.which, found_at_path);
             match Program::start(&self.processes, command, setup.greeting()).await {
                 Ok(program) => {
                     if program.garbage() > 0 {
@@ -145,7 +156,7 @@ impl Claude {
                     if matches!(self.which, Which::New(_)) {
                         self.total_usd = Some(0.0);
                     }
-                    self.program = Some((program, setup));
+                    (self.program, self.unfound) = (Some((program, setup)), 0);
                     return Ok(());
                 }
                 Err(Trouble::NoConversation(_))
@@ -156,8 +167,16 @@ impl Claude {
                     transcript.rebuild(&self.record).map_err(|error| not_there(&error))?;
                     self.notices.push("the transcript was made anew: it was not found".to_owned());
                 }
+                // It may look for its files elsewhere.
+                Err(Trouble::NoConversation(_)) if is_rebuilt && found_at.is_none() => {
+                    found_at = Some(self.transcript().path().to_owned());
+                }
                 Err(Trouble::NoConversation(said)) => {
-                    self.lost = Some(said.clone());
+                    // What is written down is not given up for what may pass.
+                    self.unfound += 1;
+                    if self.unfound >= MAX_UNFOUND || !self.record.has_messages().unwrap_or(false) {
+                        (self.lost, self.unfound) = (Some(said.clone()), 0);
+                    }
                     return Err(Trouble::NoConversation(said));
                 }
                 Err(Trouble::NameTaken(_))

@@ -5,6 +5,8 @@
 //! makes it speak again. A version that does not tell when it is at rest, or with what it is done, is believed its
 //! `result`.
 
+mod spending;
+
 use std::collections::VecDeque;
 
 use ash_protocol::{Ending, Event, Phase, Usage};
@@ -12,6 +14,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use self::spending::{OfModel, Tokens, Unbooked};
 use super::process::Heard;
 use super::servers;
 
@@ -66,6 +69,7 @@ pub(super) struct Turn {
     is_at_rest: bool,
     background: bool,
     pub(super) usage: Usage,
+    unbooked: Unbooked,
     pub(super) result: Option<Outcome>,
     /// The last message that has to be among the mirrored lines.
     last_said: Option<String>,
@@ -95,30 +99,15 @@ pub(super) struct Outcome {
     model_usage_since_last_result: Option<std::collections::BTreeMap<String, OfModel>>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Tokens {
-    input_tokens: u64,
-    output_tokens: u64,
-    cache_creation_input_tokens: u64,
-    cache_read_input_tokens: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct OfModel {
-    input_tokens: u64,
-    output_tokens: u64,
-    cache_read_input_tokens: u64,
-    cache_creation_input_tokens: u64,
-    #[serde(rename = "costUSD")]
-    cost_usd: f64,
-}
-
 impl Turn {
     /// A run that comes after everything has cost that much, of a message with that number.
     pub(super) fn after(total_usd: Option<f64>, given: String) -> Self {
         Self { total_usd, given, ..Self::default() }
+    }
+
+    /// What was used, as far as that was heard: a program that is killed says no sum.
+    pub(super) fn spent(&self) -> Usage {
+        self.unbooked.with(self.usage)
     }
 
     /// What everything has cost now.
@@ -252,6 +241,7 @@ impl Turn {
         let text = |field: &str| delta[field].as_str().unwrap_or_default().to_owned();
         match (event["type"].as_str(), delta["type"].as_str()) {
             (Some("message_start"), _) => {
+                self.unbooked.begin(&event["message"]["usage"]);
                 self.has_begun = true;
                 self.round += 1;
                 self.has_spoken = false;
@@ -269,6 +259,10 @@ impl Turn {
             (Some("content_block_delta"), Some("thinking_delta")) => {
                 self.has_spoken = true;
                 vec![Wish::Report(Event::ThinkingDelta(text("thinking")))]
+            }
+            (Some("message_delta"), _) => {
+                self.unbooked.go_on(&event["usage"]);
+                Vec::new()
             }
             _ => Vec::new(),
         }
@@ -321,6 +315,7 @@ impl Turn {
 
     /// Counts what was spent since the last time: the sums that the program tells go on over its own end.
     fn book(&mut self, outcome: &Outcome) {
+        self.unbooked = Unbooked::default();
         let usage = &mut self.usage;
         match &outcome.model_usage_since_last_result {
             Some(models) => {

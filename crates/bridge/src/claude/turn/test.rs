@@ -94,6 +94,25 @@ fn a_run_is_over_when_its_message_is_done_and_the_program_at_rest() {
 }
 
 #[test]
+fn what_was_used_until_the_program_was_killed_is_counted_and_is_not_counted_twice() {
+    let begin = |input: u64| {
+        stream(&json!({ "type": "message_start", "message": { "usage": {
+            "input_tokens": input, "cache_read_input_tokens": 5, "output_tokens": 1 } } }))
+    };
+    let more = |output: u64| {
+        stream(&json!({ "type": "message_delta", "usage": { "output_tokens": output } }))
+    };
+    let mut turn = new_turn();
+    play(&mut turn, &[begin(100), more(7), more(9), begin(40), more(2)]);
+    let spent = turn.spent();
+    assert_eq!((spent.input_tokens, spent.output_tokens, spent.cache_read_tokens), (140, 11, 10));
+    let sum = json!({ "type": "result", "subtype": "success", "usage": { "input_tokens": 140, "output_tokens": 11 } });
+    play(&mut turn, &[sum, begin(3)]);
+    let spent = turn.spent();
+    assert_eq!((spent.input_tokens, spent.output_tokens), (143, 12));
+}
+
+#[test]
 fn what_an_older_version_says_it_has_cost_is_counted_once() {
     let with_total = |total: f64| json!({ "type": "result", "subtype": "success", "total_cost_usd": total, "usage": { "input_tokens": 7 } });
     // Nobody knows what it had cost before.

@@ -13,7 +13,18 @@ fn allow(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-const OBSTACLES: [(&str, Obstacle); 6] = [
+const OBSTACLES: [(&str, Obstacle); 8] = [
+    ("settings that lead elsewhere", |home| {
+        let env = serde_json::json!({
+            "CLAUDE_CONFIG_DIR": "/tmp/elsewhere", "CLAUDE_CODE_USE_BEDROCK": "1",
+            "CLAUDE_CODE_USE_FOUNDRY": "1", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "x",
+        });
+        let settings = serde_json::json!({ "env": env }).to_string();
+        fs::write(home.join(".claude/settings.json"), settings).unwrap();
+    }),
+    ("a list of servers that is none", |home| {
+        fs::write(home.with_file_name("workspace").join(".mcp.json"), "{").unwrap();
+    }),
     ("settings that are damaged", |home| {
         fs::write(home.join(".claude/.claude.json"), "{{{").unwrap();
     }),

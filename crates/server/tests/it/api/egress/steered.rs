@@ -17,13 +17,14 @@ async fn settings_of_an_agent_lead_its_model_nowhere_and_long_instructions_reach
     claude.install_into(&served.dir.join("data"));
     let files = [
         ("CLAUDE.md", "You are tested."),
-        ("ash.toml", "runtime = \"claude\"\n"),
+        ("ash.toml", "runtime = \"claude\"\negress = [\"example.org\"]\n"),
         (".claude/settings.json", SETTINGS),
     ];
     deploy_files(&served.client, "coder", &files).await;
     // Longer than an argument of a program can be.
     let instructions = format!("{} and at last: speak of shelf 4711", "word ".repeat(30_000));
-    let create = json!({ "agent": "coder", "systemPrompt": instructions });
+    let env = json!({ "NO_PROXY": "internal.example" });
+    let create = json!({ "agent": "coder", "systemPrompt": instructions, "extraEnv": env });
     let made = served.client.post("/api/sessions", &create).await.ok();
     let session = made["session"]["id"].as_str().unwrap().to_owned();
 

@@ -1,0 +1,75 @@
+//! What an answer takes: as the program says it at the end, and as it was heard bit by bit until then.
+
+use ash_protocol::Usage;
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Tokens {
+    pub(super) input_tokens: u64,
+    pub(super) output_tokens: u64,
+    pub(super) cache_creation_input_tokens: u64,
+    pub(super) cache_read_input_tokens: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct OfModel {
+    pub(super) input_tokens: u64,
+    pub(super) output_tokens: u64,
+    pub(super) cache_read_input_tokens: u64,
+    pub(super) cache_creation_input_tokens: u64,
+    #[serde(rename = "costUSD")]
+    pub(super) cost_usd: f64,
+}
+
+/// What was used and is in no sum yet. What it cost is known with the sum only.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unbooked {
+    before: Tokens,
+    /// Of the answer that goes on. What is said of it later stands for what was said before.
+    last: Tokens,
+}
+
+impl Unbooked {
+    /// An answer begins, with what it was asked.
+    pub(super) fn begin(&mut self, usage: &Value) {
+        self.before = self.sum();
+        self.last = Tokens::default();
+        self.go_on(usage);
+    }
+
+    /// More is known of it.
+    pub(super) fn go_on(&mut self, usage: &Value) {
+        let told = Tokens::deserialize(usage).unwrap_or_default();
+        let last = &mut self.last;
+        last.input_tokens = last.input_tokens.max(told.input_tokens);
+        last.output_tokens = last.output_tokens.max(told.output_tokens);
+        last.cache_creation_input_tokens =
+            last.cache_creation_input_tokens.max(told.cache_creation_input_tokens);
+        last.cache_read_input_tokens =
+            last.cache_read_input_tokens.max(told.cache_read_input_tokens);
+    }
+
+    /// Together with what is in a sum.
+    pub(super) fn with(self, mut usage: Usage) -> Usage {
+        let tokens = self.sum();
+        usage.input_tokens += tokens.input_tokens;
+        usage.output_tokens += tokens.output_tokens;
+        usage.cache_creation_tokens += tokens.cache_creation_input_tokens;
+        usage.cache_read_tokens += tokens.cache_read_input_tokens;
+        usage
+    }
+
+    fn sum(self) -> Tokens {
+        let (before, last) = (self.before, self.last);
+        Tokens {
+            input_tokens: before.input_tokens + last.input_tokens,
+            output_tokens: before.output_tokens + last.output_tokens,
+            cache_creation_input_tokens: before.cache_creation_input_tokens
+                + last.cache_creation_input_tokens,
+            cache_read_input_tokens: before.cache_read_input_tokens + last.cache_read_input_tokens,
+        }
+    }
+}
