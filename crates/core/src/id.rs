@@ -24,6 +24,11 @@ impl ParseIdError {
     pub fn kind(&self) -> &'static str {
         self.kind
     }
+
+    /// Whether it was to be a name that somebody has given, and not an id that was made.
+    pub fn is_name(&self) -> bool {
+        [TENANT, AGENT_NAME].contains(&self.kind)
+    }
 }
 
 macro_rules! uuid_id {
@@ -165,8 +170,11 @@ fn is_plain_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
+const TENANT: &str = "tenant";
+const AGENT_NAME: &str = "agent name";
+
 macro_rules! plain_name {
-    ($name:ident, $kind:literal) => {
+    ($name:ident, $kind:expr) => {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
@@ -201,8 +209,8 @@ macro_rules! plain_name {
     };
 }
 
-plain_name!(TenantId, "tenant");
-plain_name!(AgentName, "agent name");
+plain_name!(TenantId, TENANT);
+plain_name!(AgentName, AGENT_NAME);
 
 #[cfg(test)]
 mod test {

@@ -477,7 +477,7 @@ impl Registry {
 }
 
 pub(crate) fn full() -> EngineError {
-    let message = "every place for a sandbox is taken by one that works";
+    let message = "Sandbox capacity reached and no evictable sandboxes (all running)";
     EngineError::Failed(Failure::new(FailureCode::SandboxCapacity, message))
 }
 

@@ -403,8 +403,10 @@ impl Session {
             }
             PersistOutcome::PutRight { as_found, captured } => {
                 self.persistence.failed = None;
-                self.persistence.as_found = Some(as_found.id);
-                self.persistence.add(asked.clone().answered_by(as_found), out);
+                // A start that came meanwhile may have told of it already.
+                if self.persistence.as_found.replace(as_found.id) != Some(as_found.id) {
+                    self.persistence.add(asked.clone().answered_by(as_found), out);
+                }
                 self.persistence.add(asked.answered_by(captured), out);
             }
             PersistOutcome::Unchanged => self.persistence.failed = None,

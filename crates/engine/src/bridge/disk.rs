@@ -17,7 +17,8 @@ pub(super) const MAX_DEPTH: usize = 256;
 /// What an entry counts at the least: the file system has work with empty ones too.
 pub(super) const LEAST: u64 = 4096;
 
-const DIRECTORY: OFlags =
+/// How a directory is opened whose name may be a link by now.
+pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// How many bytes the files below a directory take on the disk, counted no further than `enough`. The

@@ -5,11 +5,18 @@
 //! cannot be lost without the files that it is for, and it is found again by whatever server comes.
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, chownat, fchown, open, openat, statat};
+use rustix::process::{Gid, Uid};
+
+use super::disk::DIRECTORY;
 
 /// A range of users that nothing else on the machine has.
 #[derive(Debug)]
@@ -121,23 +128,48 @@ pub(super) fn give(root: &Path, uid: u32) -> io::Result<()> {
     give_all(root, uid)
 }
 
-/// Gives a directory to a user, with everything in it. Links are given and not followed.
+/// Gives a directory to a user, with everything in it. Links are given and not followed. Its paths may be longer than the
+/// kernel takes, and it may be deeper than there are descriptors.
 pub(super) fn give_all(root: &Path, uid: u32) -> io::Result<()> {
-    let mut rest = vec![root.to_owned()];
-    let mut found = Vec::new();
-    while let Some(directory) = rest.pop() {
-        for entry in fs::read_dir(&directory)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                rest.push(entry.path());
-            } else {
-                lchown(entry.path(), Some(uid), Some(uid))?;
-            }
+    let user = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)));
+    let mut at = open(root, DIRECTORY, Mode::empty())?;
+    let mut rest = vec![give_what_is_in(at.as_fd(), user)?];
+    while let Some(directories) = rest.last_mut() {
+        if let Some(name) = directories.pop() {
+            at = openat(&at, &name, DIRECTORY, Mode::empty())?;
+            rest.push(give_what_is_in(at.as_fd(), user)?);
+            continue;
         }
-        found.push(directory);
+        // It comes after all that is in it: if this is cut short, it is done again.
+        fchown(&at, user.0, user.1)?;
+        rest.pop();
+        if !rest.is_empty() {
+            at = openat(&at, c"..", DIRECTORY, Mode::empty())?;
+        }
     }
-    // The root comes last: if this is cut short, it is done again.
-    found.iter().rev().try_for_each(|directory| lchown(directory, Some(uid), Some(uid)))
+    Ok(())
+}
+
+/// Gives everything that is in a directory but other directories; these are returned.
+fn give_what_is_in(
+    at: BorrowedFd<'_>,
+    (user, group): (Option<Uid>, Option<Gid>),
+) -> io::Result<Vec<CString>> {
+    let mut directories = Vec::new();
+    for entry in Dir::read_from(at)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let found = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(found.st_mode).is_dir() {
+            directories.push(name.to_owned());
+        } else {
+            chownat(at, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+    }
+    Ok(directories)
 }
 
 #[cfg(test)]

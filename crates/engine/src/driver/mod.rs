@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ash_core::id::SessionId;
-use ash_core::session::{Decision, Effect, Fact, FilesPlace, Sandbox, Session};
+use ash_core::session::{Decision, Effect, Fact, FilesPlace, Sandbox, Session, Status};
 use ash_core::time::Timestamp;
 use ash_store::{Claimed, Commit, StoreError};
 
@@ -114,17 +114,20 @@ impl Driver {
     async fn drive(&mut self, hands: &mut Hands, start: Start) -> Result<(), Exit> {
         let mut owned = self.take_over(hands, start).await?;
         loop {
-            if owned.session.is_at_rest()
+            let deadline = owned.session.next_deadline(&self.shared.policy);
+            let is_due = deadline.is_some_and(|deadline| deadline <= self.shared.now());
+            let rests = owned.session.is_at_rest()
                 && !hands.are_busy(&owned.session)
-                && !self.captures_soon(&owned.session)
-                && self.registry.retire(self.id, &self.inbox, || owned.left())
-            {
+                && !self.captures_soon(&owned.session);
+            // What is due would otherwise wait for the reconciler. It finds those that are to be forgotten: whoever
+            // ended a session is told of it first.
+            let waits = !is_due || owned.session.status() == Status::Ended;
+            if rests && waits && self.registry.retire(self.id, &self.inbox, || owned.left()) {
                 return Ok(());
             }
-            let deadline = owned.session.next_deadline(&self.shared.policy);
             // Looked at first, and not only when nothing else comes: an agent that never stops
             // talking must not outrun its own deadline.
-            if deadline.is_some_and(|deadline| deadline <= self.shared.now()) {
+            if is_due {
                 self.absorb(&mut owned, hands, &[Fact::TimePassed]).await?;
                 continue;
             }

@@ -53,6 +53,17 @@ async fn files_that_may_go_in_seconds_go_in_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn files_that_may_go_when_a_session_comes_to_rest_go_then() {
+    let policy = Policy { cold_ttl: Duration::ZERO, ..Policy::default() };
+    let world = TestEngine::with_policy(policy).await;
+    let session = world.session().await;
+    world.engine.stop(&tenant(), session).await.unwrap();
+    // The reconciler would have found it after a minute.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.stored(session).await.keeping().files(), FilesPlace::Away);
+}
+
+#[tokio::test(start_paused = true)]
 async fn files_stay_while_somebody_works_with_them() {
     let cold_ttl = Duration::from_secs(100);
     let world = TestEngine::with_policy(Policy { cold_ttl, ..Policy::default() }).await;

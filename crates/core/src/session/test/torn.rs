@@ -104,6 +104,34 @@ fn what_was_put_right_when_it_was_captured_is_the_last_one_and_good() {
 }
 
 #[test]
+fn what_a_start_and_a_capture_both_found_is_one_snapshot() {
+    let mut world = World::settled();
+    world.ask(Ask::Stop).unwrap();
+    world.settle();
+    world.ask(Ask::Touch).unwrap();
+    world.wait_for_deadline();
+    let owed = world.session.recover();
+    let asked = owed.iter().find_map(|effect| match effect {
+        Effect::Persist { number, .. } => Some(*number),
+        _ => None,
+    });
+    let number = asked.expect("a capture is owed");
+    // It puts the files right; before it has stored them, a start is told what was found, and tells it first.
+    let as_found = unproven(921);
+    let PersistOutcome::Captured(captured) = captured(922) else { unreachable!() };
+    world.ask(Ask::Resume).unwrap();
+    let incarnation = world.session.incarnation();
+    let found =
+        Found { workspace: Workspace::Repaired, as_found: Some(as_found), ..Found::NOTHING };
+    world.observe(Fact::SandboxStarted { incarnation, found });
+    let outcome = PersistOutcome::PutRight { as_found, captured };
+    world.observe(Fact::Persisted { number, outcome });
+    let times = |id| world.snapshots.iter().filter(|kept| kept.captured.id == id).count();
+    assert_eq!((times(as_found.id), times(captured.id)), (1, 1));
+    assert_eq!(world.session.persistence().last().unwrap().captured, captured);
+}
+
+#[test]
 fn one_torn_capture_after_another_does_not_make_any_of_them_good() {
     let mut world = World::settled();
     world.settle();
