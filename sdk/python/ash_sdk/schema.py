@@ -605,6 +605,7 @@ class Health(Model):
     isolation: str
     disk: str
     disk_pressure: bool
+    can_record: bool
     active_sessions: int
     active_sandboxes: int
     pool: Pool

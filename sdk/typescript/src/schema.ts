@@ -1978,6 +1978,8 @@ export interface components {
             disk: string;
             /** @description Whether there is less room on the disk than `ASH_MIN_FREE_MB` says there should be. */
             diskPressure: boolean;
+            /** @description Whether what happens in sessions can be recorded. It cannot while the disk is full. */
+            canRecord: boolean;
             /**
              * Format: int64
              * @description How many sessions are active.
@@ -4374,7 +4376,8 @@ export interface operations {
                 after?: number;
                 /**
                  * @description Only those of this type; `all`: of every type; nothing: of those that the original has, `text`, `tool_start`,
-                 *     `tool_result`, `reasoning`, `error`, `turn_complete` and `lifecycle`. A type that there is not has no events.
+                 *     `tool_result`, `reasoning`, `error`, `turn_complete`, `lifecycle` and `mcp_status`. A type that there is not has
+                 *     no events. What an agent thinks in one go is one event, but for `all`, which tells the pieces.
                  */
                 type?: string;
             };

@@ -16,7 +16,7 @@ use super::session::attach::{self, From};
 use super::talk::Stay;
 use super::watch::{self, Form, OnCtrlC, Watched};
 use super::{Hint, ask, prefix, suggest};
-use crate::api::{Content, CreateSession, IfBusy, SendMessage};
+use crate::api::{Content, CreateSession, IfBusy, SendMessage, SessionStatus};
 use crate::client::{ClientError, Until};
 
 /// Talk to an agent
@@ -71,7 +71,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     };
     let mut ctrl_c = watch::ctrl_c()?;
     // Whoever left was told the way back.
-    let mut has_left = false;
+    let (mut has_left, mut has_ended) = (false, false);
     let mut told = |watched: anyhow::Result<Watched>| {
         has_left = matches!(watched, Ok(Watched::Left));
         watched.map(Exit::from)
@@ -87,7 +87,10 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
             let stay = Stay::Talking;
             let from = From::Turn;
             let until = Until::Dropped;
-            told(attach::attach(ctx, &session, from, stay, until, &mut ctrl_c).await)
+            let talked = told(attach::attach(ctx, &session, from, stay, until, &mut ctrl_c).await);
+            let left = ctx.client.session(session.id).await;
+            has_ended = left.is_ok_and(|session| session.status == SessionStatus::Ended);
+            talked
         }
     };
     // Also after a failure: the session is there, and a person wants it back or gone.
@@ -96,7 +99,7 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
             ended = ctx.client.end(session) => { ended?; }
             _ = ctrl_c.recv() => return Ok(Exit::CtrlC),
         }
-    } else if talked.as_ref().is_err_and(is_over) {
+    } else if has_ended || talked.as_ref().is_err_and(is_over) {
         note("the session has ended; begin another without -s");
     } else if !ctx.screen.json && !has_left {
         note(&format!("session {session}; go on with: ash chat {} -s {session}", args.agent));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::connect::Context;
 use super::exit::Exit;
 use super::format;
-use super::output::{Screen, Style, plain, print};
+use super::output::{Screen, Style, note, plain, print};
 
 /// Ask the server how it is
 #[derive(Debug, clap::Args)]
@@ -24,6 +24,10 @@ pub(super) async fn run(ctx: &Context) -> anyhow::Result<Exit> {
     print(&format!("{status}: ash {version} at {url}, up {up}, isolation {isolation}\n"))?;
     if !health.disk.is_empty() {
         print(&format!("disk: {}\n", plain(&health.disk)))?;
+    }
+    if !health.can_record {
+        note("nothing can be recorded: is the disk of the server full?");
+        return Ok(Exit::Failure);
     }
     Ok(Exit::Ok)
 }

@@ -211,7 +211,7 @@ impl<'a> Talk<'a> {
         match next? {
             Some(Incoming::Event(event)) => {
                 self.event(&event);
-                let is_over = self.stay != Stay::Once && self.status.is_over();
+                let is_over = self.stay != Stay::Once && event.name == "session_ended";
                 Ok(is_over.then_some(Watched::Completed))
             }
             Some(Incoming::Reconnecting { .. }) => {

@@ -28,9 +28,17 @@ pub struct Health {
     /// What keeps the files of its sandboxes within their limit.
     #[serde(default)]
     pub disk: String,
+    /// Whether what happens in sessions can be recorded.
+    #[serde(default = "yes", rename = "canRecord")]
+    pub can_record: bool,
     /// What else it says.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
+}
+
+/// Servers that do not say so can.
+const fn yes() -> bool {
+    true
 }
 
 impl Client {

@@ -261,15 +261,24 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         .map_err(|error| ApiError::invalid(in_words::<T>(text, &error)))
 }
 
-/// What a path says in the place of an id, if it is none. There is no such thing, as there is none of an id that
-/// nobody has: clients deal with one answer to both.
+/// What is answered to a path that has something else in the place of an id. As in the original, what cannot be an id is
+/// wrong, and what cannot be a name is nobody's.
 pub(crate) trait NoId {
     fn told(&self) -> ApiError;
 }
 
 impl NoId for ParseIdError {
     fn told(&self) -> ApiError {
-        ApiError::not_found(format!("{}: this is no id of one", no_such(self.kind())))
+        if self.is_name() {
+            return ApiError::not_found(format!(
+                "{}: this is no name of one",
+                no_such(self.kind())
+            ));
+        }
+        ApiError::invalid(format!(
+            "The path is invalid: this is no {} id, which is a UUID",
+            self.kind()
+        ))
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Health {
     disk: String,
     /// Whether there is less room on the disk than `ASH_MIN_FREE_MB` says there should be.
     disk_pressure: bool,
+    /// Whether what happens in sessions can be recorded. It cannot while the disk is full.
+    can_record: bool,
     /// How many sessions are active.
     active_sessions: u64,
     /// How many sandboxes there are.
@@ -118,7 +120,6 @@ struct Pool {
     ),
 )]
 pub(super) async fn health(State(app): State<App>) -> Result<JsonAnswer<Health>, ApiError> {
-    can_record(&app)?;
     let census = app.store().census().await?;
     let counts = app.engine().resumes();
     let pool = app.engine().pool().await?;
@@ -129,6 +130,7 @@ pub(super) async fn health(State(app): State<App>) -> Result<JsonAnswer<Health>,
         isolation: app.parts().isolation,
         disk: app.disk().to_owned(),
         disk_pressure: app.engine().has_room() == Some(false),
+        can_record: !app.engine().cannot_record(),
         active_sessions: census.active_sessions,
         active_sandboxes: pool.live(),
         pool: Pool {

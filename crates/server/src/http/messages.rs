@@ -1,5 +1,6 @@
 //! Prompts: accepted once, worked on to exactly one end, and told as they go.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use ash_core::id::SessionId;
@@ -67,7 +68,7 @@ struct Wish {
 pub(super) async fn send(
     State(app): State<App>,
     caller: Caller,
-    PathId(id): PathId<SessionId>,
+    PathId(Addressed(id)): PathId<Addressed>,
     key: IdempotencyKey,
     headers: HeaderMap,
     JsonBody { value: body, digest, bytes }: JsonBody<SendMessage, MAX_MESSAGE>,
@@ -100,6 +101,17 @@ fn detail(stored: &StoredSession, body: &SendMessage) -> Result<Detail, ApiError
     let tools = Tools::of(&stored.record.settings.config).map_err(ApiError::internal)?;
     let is_told = tools.runtime == Some(Runtime::Legacy);
     Ok(if is_told { Detail::Logged } else { Detail::StreamEvents })
+}
+
+/// The session that a message is for. Clients of the original expect that one whose id cannot be is not found.
+pub(super) struct Addressed(SessionId);
+
+impl FromStr for Addressed {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        text.parse().map(Self).map_err(|_| "Session not found")
+    }
 }
 
 /// Hands a prompt to the engine.

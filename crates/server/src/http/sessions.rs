@@ -132,6 +132,10 @@ fn cannot_run(why: CannotRun) -> ApiError {
 }
 
 fn could_not_create(failure: &Failure) -> ApiError {
+    // Clients of the original know it by its words.
+    if failure.code == FailureCode::SandboxCapacity {
+        return start_failed(failure.code, &failure.message);
+    }
     start_failed(failure.code, &format!("Failed to create session: {}", failure.message))
 }
 

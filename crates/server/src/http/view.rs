@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use ash_core::entry::{EndedBy, Entry, Said};
+use ash_core::entry::{Entry, Said};
 use ash_core::id::{QuestionId, RunId, SessionId};
 use ash_core::number::{Cursor, LogEpoch};
 use ash_core::permission::{AnsweredHow, Permission};
@@ -31,13 +31,14 @@ pub(crate) struct Frame {
 }
 
 /// Names of frames and types of events that an agent cannot use for its own.
-const OURS: [&str; 37] = [
+const OURS: [&str; 38] = [
     "aside",
     "context_lost",
     "done",
     "error",
     "gap",
     "lifecycle",
+    "mcp_status",
     "message",
     "output",
     "permission_decided",
@@ -363,80 +364,6 @@ fn said(prompt: &str) -> Value {
     }
 }
 
-/// What kind of event an entry is in a list, and its fields. Names as existing clients know them,
-/// where they know them.
-pub(crate) fn event(session: SessionId, entry: &Entry) -> (Cow<'static, str>, String) {
-    let lifecycle = |action: &str, more: Value| {
-        let mut data = json!({ "action": action });
-        if let (Value::Object(data), Value::Object(more)) = (&mut data, more) {
-            data.extend(more);
-        }
-        ("lifecycle".into(), data.to_string())
-    };
-    match entry {
-        Entry::SessionCreated => lifecycle("created", json!({})),
-        Entry::SessionActive { incarnation } => {
-            lifecycle("started", json!({ "incarnation": incarnation }))
-        }
-        Entry::SessionPaused { reason } => lifecycle("paused", json!({ "reason": reason })),
-        Entry::SessionWaking => lifecycle("waking", json!({})),
-        Entry::SessionResumed { path, incarnation, receipt } => {
-            let receipt = receipt.as_ref().map(receipt_of);
-            let source = receipt.as_ref().and_then(|receipt| receipt.source.clone());
-            lifecycle(
-                "resumed",
-                json!({
-                    "path": path,
-                    "source": source,
-                    "incarnation": incarnation,
-                    "receipt": receipt,
-                }),
-            )
-        }
-        Entry::SessionStopped => lifecycle("stopped", json!({})),
-        Entry::SessionFailed { failure } => {
-            lifecycle("failed", json!({ "code": failure.code, "error": failure.message }))
-        }
-        Entry::SessionEnded { by: EndedBy::Request } => lifecycle("ended", json!({})),
-        Entry::SessionEnded { by: EndedBy::Ttl } => lifecycle("ended", json!({ "by": "ttl" })),
-        Entry::SessionForked { parent, turn, snapshot } => lifecycle(
-            "forked",
-            json!({ "parentSessionId": parent, "turn": turn, "snapshotId": snapshot }),
-        ),
-        Entry::SessionImported { from, turn, snapshot } => {
-            lifecycle("imported", json!({ "from": from, "turn": turn, "snapshotId": snapshot }))
-        }
-        Entry::ThinkingDelta { run, delta } => {
-            ("reasoning".into(), json!({ "text": delta, "runId": run }).to_string())
-        }
-        Entry::Message { run, body } => match text_of(body.get()) {
-            Some(text) => ("text".into(), json!({ "text": text, "runId": run }).to_string()),
-            None => ("message".into(), message(session, *run, body.get())),
-        },
-        Entry::Output { run, name, body } if name == "tool_use" => {
-            let (_, data) = output(*run, name, body.get());
-            ("tool_start".into(), data)
-        }
-        Entry::Rewound { .. }
-        | Entry::Prompt { .. }
-        | Entry::RunStarted { .. }
-        | Entry::Phase { .. }
-        | Entry::RunRetry { .. }
-        | Entry::RunCancelling { .. }
-        | Entry::TextDelta { .. }
-        | Entry::Output { .. }
-        | Entry::Aside { .. }
-        | Entry::PermissionRequest { .. }
-        | Entry::PermissionDecided { .. }
-        | Entry::PermissionAnswered { .. }
-        | Entry::ReportTooLarge { .. }
-        | Entry::ContextLost { .. }
-        | Entry::RunError { .. }
-        | Entry::RunEnded { .. }
-        | Entry::ReportsLost { .. } => shown(session, entry),
-    }
-}
-
 /// One message of the conversation, as existing clients know it.
 pub(crate) fn message_content(session: SessionId, entry: &Entry) -> String {
     if let Entry::Prompt { content, .. } = entry {
@@ -464,18 +391,6 @@ pub(crate) fn is_said(entry: &Entry) -> bool {
     !matches!(kind.as_deref(), Some("stream_event" | "system" | "user"))
 }
 
-/// The text of a whole answer; nothing, if it has none, or is another kind of message.
-fn text_of(body: &str) -> Option<String> {
-    let body: Value = serde_json::from_str(body).ok()?;
-    if body["type"] != "assistant" {
-        return None;
-    }
-    let blocks = body["message"]["content"].as_array()?;
-    let texts = blocks.iter().filter(|block| block["type"] == "text");
-    let text = texts.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n");
-    (!text.is_empty()).then_some(text)
-}
-
 /// What a run consumed.
 #[expect(clippy::cast_precision_loss, reason = "no run costs as much as a float cannot hold")]
 pub(crate) fn usage_of(usage: &Usage) -> api::Usage {
@@ -488,6 +403,8 @@ pub(crate) fn usage_of(usage: &Usage) -> api::Usage {
         cost_usd: usage.cost_micro_usd as f64 / 1_000_000.0,
     }
 }
+
+pub(super) mod timeline;
 
 #[cfg(test)]
 mod test;

@@ -218,3 +218,32 @@ async fn a_message_that_was_cut_before_it_reached_the_agent_is_known_to_it() {
     assert_eq!((told.native, told.turns, told.turns_in_log), (Native::Intact, 3, 3));
     world.end().await;
 }
+
+/// Directories in one another, whose path is longer than any program could say it, and a file at the end.
+const DEEP: &str = "python3 -c 'import os
+for _ in range(80): os.mkdir(\"d\" * 60); os.chdir(\"d\" * 60)
+open(\"end\", \"w\").write(\"it is deep\")'";
+
+/// Reads it.
+const DIVE: &str = "python3 -c 'import os
+for _ in range(80): os.chdir(\"d\" * 60)
+open(\"end\", \"a\").write(\" and mine\"); print(open(\"end\").read())'";
+
+#[tokio::test]
+async fn files_whose_path_is_longer_than_the_kernel_takes_come_back() {
+    let world = World::start().await;
+    let session = world.session().await;
+    let command = serde_json::json!({ "command": DEEP });
+    let turn = world.say(session, &format!("My name is Ada.\n/tool bash {command}")).await;
+    assert_eq!(turn.status, RunStatus::Completed);
+    world.engine.stop(&tenant(), session).await.unwrap();
+    world.captured(session).await;
+    std::fs::remove_dir_all(world.host.workspace(session)).unwrap();
+    let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
+    assert_eq!(back.receipt.unwrap().workspace, Workspace::Restored);
+    let command = serde_json::json!({ "command": DIVE });
+    let answer =
+        world.say(session, &format!("Who am I?\n/tool bash {command}\n/results")).await.text();
+    assert!(answer.contains("it is deep and mine"), "{answer}");
+    world.end().await;
+}

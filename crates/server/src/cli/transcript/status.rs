@@ -35,8 +35,6 @@ pub(in crate::cli) struct Status {
     questions: usize,
     total: Usage,
     turns: u64,
-    /// The session is over for good.
-    is_over: bool,
 }
 
 impl Status {
@@ -54,7 +52,6 @@ impl Status {
             questions: 0,
             total: Usage::default(),
             turns: 0,
-            is_over: false,
         }
     }
 
@@ -65,7 +62,6 @@ impl Status {
         status.runs = session.activity == Some(Activity::Running);
         status.queued = u64::from(session.queued);
         status.doing = "working".to_owned();
-        status.is_over = session.status == SessionStatus::Ended;
         status.rest = match session.status {
             SessionStatus::Paused => {
                 let reason = session.pause_reason.as_deref().unwrap_or("requested");
@@ -98,10 +94,6 @@ impl Status {
     /// Whether the line changes by itself.
     pub(in crate::cli) fn moves(&self) -> bool {
         self.runs || self.is_reconnecting || self.is_cutting
-    }
-
-    pub(in crate::cli) fn is_over(&self) -> bool {
-        self.is_over
     }
 
     pub(in crate::cli) fn set_reconnecting(&mut self, is_reconnecting: bool) {
@@ -219,7 +211,7 @@ impl Status {
             }
             "session_ended" => {
                 "ended".clone_into(&mut self.rest);
-                (self.runs, self.is_over) = (false, true);
+                self.runs = false;
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ash_core::entry::ResumePath;
+use ash_core::entry::{EndedBy, ResumePath};
 use ash_core::failure::{Failure, FailureCode};
 use ash_core::json::Json;
 use ash_core::number::{Incarnation, Seq, Turn};
@@ -107,6 +107,20 @@ fn samples() -> Vec<(&'static str, Vec<Entry>)> {
         (
             "`output` called `tool_use`",
             vec![out("tool_use", r#"{"id":"1","name":"bash","input":{}}"#)],
+        ),
+        (
+            "`output` called `tool_result`",
+            vec![
+                out("tool_result", r#"{"tool_use_id":"1","content":"a","is_error":false}"#),
+                out(
+                    "tool_result",
+                    r#"{"tool_use_id":"1","content":[{"text":"a"}],"is_error":true}"#,
+                ),
+            ],
+        ),
+        (
+            "`output` called `system_init`, with servers",
+            vec![out("system_init", r#"{"mcp_servers":[{"name":"a","status":"failed"}]}"#)],
         ),
         (
             "`output` called `transcript_mirror`",
@@ -253,7 +267,7 @@ fn an_answer_without_words_is_no_text_in_a_list() {
     let run = run();
     let kind = |content: &str| {
         let body = format!(r#"{{"type":"assistant","message":{{"content":{content}}}}}"#);
-        event(session(), &Entry::Message { run, body: json_of(&body) })
+        timeline::event(session(), &Entry::Message { run, body: json_of(&body) })
     };
     let (name, data) =
         kind(r#"[{"type":"thinking","thinking":"so"},{"type":"tool_use","id":"1"}]"#);
@@ -280,7 +294,7 @@ fn the_table_of_events_says_what_every_entry_looks_like() {
         for entry in entries {
             assert!(row.starts_with(&format!("`{}`", entry.kind())), "{row}: {entry:?}");
             let (event, data) = shown(session(), entry);
-            let (list_event, list_data) = super::event(session(), entry);
+            let (list_event, list_data) = timeline::event(session(), entry);
             if kind == "the same" {
                 assert_eq!((&event, &data), (&list_event, &list_data), "{row}");
             } else {
@@ -336,7 +350,7 @@ fn the_builtin_agent_uses_the_names_that_the_table_says() {
 fn an_agent_cannot_use_a_name_of_ours() {
     for (row, entries) in samples() {
         for entry in entries.iter().filter(|entry| !matches!(entry, Entry::Output { .. })) {
-            let names = [shown(session(), entry).0, super::event(session(), entry).0];
+            let names = [shown(session(), entry).0, timeline::event(session(), entry).0];
             for name in names {
                 assert!(OURS.contains(&&*name), "{row}: {name}");
             }
@@ -438,6 +452,6 @@ proptest! {
             read.retain(|field, _| said.get(field).is_some());
             prop_assert!(!said.is_object() || Value::Object(read) == said);
         }
-        prop_assert!(serde_json::from_str::<Value>(&super::event(session(), &logged.entry).1).is_ok());
+        prop_assert!(serde_json::from_str::<Value>(&timeline::event(session(), &logged.entry).1).is_ok());
     }
 }

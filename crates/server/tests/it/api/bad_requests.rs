@@ -276,7 +276,7 @@ async fn a_value_that_is_out_of_bounds_is_refused() {
 const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
 
 #[tokio::test]
-async fn ids_that_are_unknown_are_404_and_so_is_what_is_no_id() {
+async fn ids_that_are_unknown_are_404_and_what_is_none_is_answered_as_in_the_original() {
     let served = Served::start().await;
     let client = &served.client;
     let session = served.session().await;
@@ -306,7 +306,11 @@ async fn ids_that_are_unknown_are_404_and_so_is_what_is_no_id() {
             answer.refused(answer.status);
         }
         let ghost = client.ask(&method, &fill("ghost", "gh.ost"), &[], body.as_ref()).await;
-        assert_eq!(ghost.refused(404), "not_found", "{method} {route}: {ghost:?}");
+        // A name that cannot be is nobody's; a message has nobody to go to.
+        let is_message = method == "POST" && route == "/api/sessions/{id}/messages";
+        let is_nobody = route.contains("{name}") || is_message;
+        let (status, code) = if is_nobody { (404, "not_found") } else { (400, "invalid_request") };
+        assert_eq!(ghost.refused(status), code, "{method} {route}");
     }
     let path = format!("/api/sessions/{session}/runs/{UNKNOWN}");
     assert_eq!(client.get(&path).await.refused(404), "not_found");

@@ -91,7 +91,9 @@ async fn a_sandbox_that_goes_on_filling_the_disk_is_ended_so_that_the_server_goe
     };
     assert!(matches!(&*frames.last().unwrap().event, "done" | "error"), "{frames:#?}");
     super::cloud::until("everything can be recorded", async || {
-        client.get("/health").await.status == 200
+        let health = client.get("/health").await;
+        assert_eq!(health.ok()["status"], "ok");
+        health.json()["canRecord"] == true && client.get("/health/ready").await.status == 200
     })
     .await;
     super::cloud::until("it does not run any more", async || {

@@ -363,3 +363,40 @@ async fn a_server_on_its_way_out_sends_streams_elsewhere_and_leaves_the_run_alon
     assert!(logged.windows(2).all(|pair| pair[1] == pair[0] + 1), "{logged:?}");
     spawned.end().await;
 }
+
+#[tokio::test]
+async fn what_was_thought_in_one_go_is_one_event_of_a_list() {
+    let served = Served::start().await;
+    let client = &served.client;
+    let session = served.session().await;
+    let prompt = "Go.\n/slow 30ms\n/think one two three four five six\n/say ok";
+    client.say(&session, prompt).await.all().await;
+    let list = async |query: &str| -> Vec<Value> {
+        let path = format!("/api/sessions/{session}/events?{query}");
+        client.get(&path).await.ok()["events"].as_array().unwrap().clone()
+    };
+    let told =
+        |event: &Value| -> Value { serde_json::from_str(event["data"].as_str().unwrap()).unwrap() };
+    let thoughts = list("type=reasoning").await;
+    let [thought] = &thoughts[..] else { panic!("one thought: {thoughts:?}") };
+    assert_eq!(told(thought)["thinking"], "one two three four five six");
+    let mut pieces = list("type=all").await;
+    pieces.retain(|event| event["type"] == "reasoning");
+    let of_pieces = |pieces: &[Value]| -> String {
+        pieces.iter().map(|piece| told(piece)["text"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(pieces.len() > 1, "{pieces:?}");
+    assert_eq!(of_pieces(&pieces), told(thought)["text"].as_str().unwrap());
+    assert_eq!(pieces.last().unwrap()["sequence"], thought["sequence"]);
+    // Who has some of it is told the rest.
+    let rest = list(&format!("type=reasoning&after={}", pieces[0]["sequence"])).await;
+    assert_eq!(told(&rest[0])["text"], of_pieces(&pieces[1..]));
+    // Page by page it is the same list.
+    let (whole, mut paged, mut after) = (list("limit=1000").await, Vec::new(), 0);
+    while let Some(event) = list(&format!("limit=1&after={after}")).await.pop() {
+        after = event["sequence"].as_u64().unwrap();
+        paged.push(event);
+    }
+    assert_eq!(paged, whole);
+    served.end().await;
+}

@@ -264,3 +264,26 @@ async fn a_narrow_terminal_has_whole_columns_and_whoever_leaves_is_told_once_whe
     }
     spawned.end().await;
 }
+
+#[tokio::test]
+async fn what_was_said_in_a_session_that_has_ended_is_shown_whole() {
+    let spawned = Spawned::start().await;
+    let session = session(&spawned.client).await;
+    for word in ["heron", "stork"] {
+        spawned.client.say(&session, &format!("Hello.\n/say A {word}.")).await.all().await;
+    }
+    spawned.client.delete(&format!("/api/sessions/{session}")).await.ok();
+    for (args, is_first_shown) in [
+        (&["session", "attach", &session, "--from", "start"][..], true),
+        (&["session", "attach", &session][..], false),
+        (&["session", "attach", "--no-follow", &session][..], false),
+        (&["chat", "coder", "-s", &session][..], false),
+    ] {
+        let (code, text) = Terminal::open(&spawned, 80, args).end().await;
+        assert_eq!(code, 0, "{args:?}: {text}");
+        let shown = ["A heron.", "A stork.", "the session has ended", "go on with"]
+            .map(|words| text.contains(words));
+        assert_eq!(shown, [is_first_shown, true, true, false], "{args:?}: {text}");
+    }
+    spawned.end().await;
+}
