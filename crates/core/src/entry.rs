@@ -42,7 +42,7 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         receipt: Option<Receipt>,
     },
-    /// The agent does not know any more what this log says.
+    /// The agent does not know any more what this log says, or the log has lost its end where it came from.
     ContextLost {
         /// How many turns the log holds.
         turns_in_log: u32,

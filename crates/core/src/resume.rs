@@ -158,6 +158,8 @@ fn is_zero(number: &u64) -> bool {
 pub enum FilesLost {
     /// They are those of an earlier moment.
     Outdated,
+    /// They are those of an earlier moment, as is the conversation: what was said after it is lost with them.
+    WithTurns,
     /// Some of them are missing, and others may be of an earlier moment.
     WithHoles,
     /// None is left, and they began anew.
@@ -263,7 +265,7 @@ impl Receipt {
             Some(FilesLost::WithHoles) => {
                 Some("some files of the workspace could not be read back, and are missing")
             }
-            Some(FilesLost::Outdated) => {
+            Some(FilesLost::Outdated | FilesLost::WithTurns) => {
                 Some("the latest snapshots are lost, and the files are those of an earlier one")
             }
             None if self.conversation.native == Native::Lost => {

@@ -353,7 +353,7 @@ pub(crate) enum ArchiveError {
     #[error("it is in the cloud, and this server has none: ASH_SNAPSHOT_URL is not set")]
     NoCloud,
     /// Nothing of it can be read any more, though it is said to be in the cloud.
-    #[error("what is in the cloud of it is damaged, and so is what was here")]
+    #[error("what is in the cloud of it is damaged, and nothing here is whole")]
     DamagedInCloud,
     /// There is nothing left of it, and it was not to begin without.
     #[error("there is nothing left of its files")]

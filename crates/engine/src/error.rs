@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use ash_core::failure::{Failure, FailureCode};
+use ash_core::id::AgentName;
 use ash_core::refusal::Refusal;
 use ash_store::StoreError;
 
@@ -40,6 +41,9 @@ pub enum EngineError {
     /// It could not be brought from the cloud.
     #[error(transparent)]
     Cloud(CloudError),
+    /// Its agent cannot be read in the cloud, and there is none of that name to take its place.
+    #[error("agent {0} in the cloud is damaged, and there is none of that name here")]
+    AgentDamaged(AgentName),
     /// It is no bundle that can be used.
     #[error(transparent)]
     Bundle(BundleError),
@@ -103,6 +107,7 @@ impl EngineError {
             | Self::SnapshotExpired
             | Self::NothingBefore
             | Self::NoCloud
+            | Self::AgentDamaged(_)
             | Self::Bundle(_)
             | Self::Exists(_)
             | Self::InUse(_)

@@ -3,6 +3,7 @@
 //! It keeps its id where that is free, so that its agent finds everything under the names that it knows. Its log has a
 //! new epoch: who followed it elsewhere is told. It is paused until it is resumed.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +16,14 @@ use ash_store::{
     Agent, ImportedSession, NewAgentVersion, NewLabel, NewSession, Places, SessionRecord, Settings,
     StoreError, StoredSession, StoredSnapshot,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::agent::{Definition, Library};
 use crate::attached::Brought;
-use crate::cloud::{AgentRecord, CloudError, Fetched, Shelf, as_it_is, blocking, fetch_agent};
-use crate::engine::{Created, Engine, Idempotency};
+use crate::cloud::{
+    AgentRecord, Cloud, CloudError, Fetched, FetchedAgent, Shelf, as_it_is, blocking, fetch_agent,
+};
+use crate::engine::{Engine, Idempotency};
 use crate::error::EngineError;
 use crate::shared::Shared;
 
@@ -36,6 +40,23 @@ pub struct Understood {
     pub time_to_live: Option<Duration>,
     /// After how long without use it is paused, if not after as long as others.
     pub idle_timeout: Option<Duration>,
+}
+
+/// A session from elsewhere that is one of this server now.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// The session.
+    pub session: Arc<StoredSession>,
+    /// What could not be brought of it, a sentence each, without a full stop.
+    pub warnings: Vec<String>,
+}
+
+/// What the receipt of an import remembers.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    session: SessionId,
+    #[serde(default)]
+    warnings: Vec<String>,
 }
 
 /// Where a set is read from, and what for.
@@ -70,6 +91,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) name: Name,
     pub(crate) fetched: Fetched,
     pub(crate) supply: &'a Supply,
+    /// The cloud that it comes from, if it does: what cannot be read there is done without, and said.
+    pub(crate) cloud: Option<&'a Cloud>,
     /// Where its snapshots are.
     pub(crate) places: Places,
     pub(crate) understood: Understood,
@@ -78,9 +101,9 @@ pub(crate) struct Arrival<'a> {
 /// What became of it.
 pub(crate) enum Settled {
     /// It is there now.
-    Imported(Arc<StoredSession>),
+    Imported(Imported),
     /// The same request had been carried out before.
-    Earlier(Arc<StoredSession>),
+    Earlier(Imported),
 }
 
 impl Engine {
@@ -90,25 +113,29 @@ impl Engine {
         arrival: Arrival<'_>,
         idempotency: Option<&Idempotency>,
     ) -> Result<Settled, EngineError> {
-        let Arrival { tenant, from, name, fetched, supply, places, understood } = arrival;
+        let Arrival { tenant, from, name, fetched, supply, cloud, places, understood } = arrival;
         let store = &self.shared.store;
         // One at a time: two must not find the same name free.
         let turn = self.shared.imports.acquire().await;
         let _turn = turn.map_err(|_| EngineError::Draining)?;
-        if let Some(Created { session }) = self.earlier(idempotency).await? {
-            return Ok(Settled::Earlier(store.session(tenant, session).await?));
+        if let Some(earlier) = self.imported_before(tenant, idempotency).await? {
+            return Ok(Settled::Earlier(earlier));
         }
-        let agent = agent_of(&self.shared, supply, tenant, &fetched).await?;
+        let (agent, stands_in) = agent_of(&self.shared, supply, tenant, &fetched, cloud).await?;
         let id = match name {
             Name::Kept => self.free_id(from).await?,
             Name::Another => self.new_id(),
         };
-        let Fetched { epoch, snapshot, record, log, history, attached, .. } = fetched;
+        let Fetched { epoch, snapshot, record, log, history, attached, end_lost, .. } = fetched;
+        let warnings: Vec<String> = end_lost.iter().cloned().chain(stands_in).collect();
         let last = record.snapshots.iter().find(|kept| kept.captured.id == snapshot).cloned();
         let captured_at = last.as_ref().map(|last| last.at);
         let ctx = self.shared.context();
-        let (made, decision) =
+        let (mut made, mut decision) =
             Session::with_history(&ctx, id, Origin::Import(from), epoch.next(), history, last);
+        if let Some(reason) = end_lost {
+            made = made.with_end_lost(&ctx, &mut decision, reason);
+        }
         let made = made
             .with_time_to_live(&ctx, understood.time_to_live)
             .with_idle_timeout(understood.idle_timeout);
@@ -121,7 +148,10 @@ impl Engine {
         let mut entries = log;
         entries.extend(decision.entries);
         let receipt = match idempotency {
-            Some(idempotency) => Some(self.receipt(idempotency, &Created { session: id })?),
+            Some(idempotency) => {
+                let told = Told { session: id, warnings: warnings.clone() };
+                Some(self.receipt(idempotency, &told)?)
+            }
             None => None,
         };
         let new = NewSession {
@@ -150,7 +180,21 @@ impl Engine {
             self.drop_attachments(id).await;
             return Err(error.into());
         }
-        Ok(Settled::Imported(self.noted(store.session(tenant, id).await?)))
+        let session = self.noted(store.session(tenant, id).await?);
+        Ok(Settled::Imported(Imported { session, warnings }))
+    }
+
+    /// What an earlier request with the same key has imported, if there was one.
+    pub(crate) async fn imported_before(
+        &self,
+        tenant: &TenantId,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<Option<Imported>, EngineError> {
+        let Some(Told { session, warnings }) = self.earlier(idempotency).await? else {
+            return Ok(None);
+        };
+        let session = self.shared.store.session(tenant, session).await?;
+        Ok(Some(Imported { session, warnings }))
     }
 
     fn new_id(&self) -> SessionId {
@@ -174,8 +218,40 @@ impl Engine {
     }
 }
 
-/// The version of an agent that a session was made with: found here, or made. Versions of others are left as they are.
+/// The version of an agent that a session was made with. One that cannot be read in the cloud is stood in for by the
+/// version that new sessions of that name get here, and that is said.
 async fn agent_of(
+    shared: &Shared,
+    supply: &Supply,
+    tenant: &TenantId,
+    fetched: &Fetched,
+    cloud: Option<&Cloud>,
+) -> Result<(Agent, Option<String>), EngineError> {
+    let error = match (same_agent(shared, supply, tenant, fetched).await, cloud) {
+        (Err(EngineError::Cloud(error @ CloudError::Damaged(_))), Some(cloud)) => {
+            let cloud = cloud.clone();
+            blocking(move || cloud.is_here()).await?;
+            error
+        }
+        (same, _) => return Ok((same?, None)),
+    };
+    let name = &fetched.record.agent_name;
+    tracing::warn!(error = &error as &dyn Error, "agent {name} cannot be read in the cloud");
+    match shared.store.agent(tenant, name).await {
+        Ok(agent) if is_whole(supply, &agent) => {
+            let told = format!(
+                "agent {name} could not be read in the bucket: the session goes on with the one \
+                 that is called so here"
+            );
+            Ok((agent, Some(told)))
+        }
+        Ok(_) | Err(StoreError::NotFound(_)) => Err(EngineError::AgentDamaged(name.clone())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The version of an agent that a session was made with: found here, or made. Versions of others are left as they are.
+async fn same_agent(
     shared: &Shared,
     supply: &Supply,
     tenant: &TenantId,
@@ -203,10 +279,11 @@ async fn agent_of(
             break;
         }
     }
+    let record = fetched.agent.record()?;
     let taken = || EngineError::Exists("agent");
     let name = free.ok_or_else(taken)?;
     let definition = {
-        let (supply, agent) = (supply.clone(), fetched.agent.clone());
+        let (supply, agent) = (supply.clone(), record.clone());
         blocking(move || supply.agent(&agent)).await?
     };
     let definition = Json::of(&definition).map_err(|error| EngineError::Damaged(error.into()))?;
@@ -217,7 +294,7 @@ async fn agent_of(
         definition,
         at: shared.now(),
         receipt: None,
-        settings: Some(fetched.agent.settings.clone()),
+        settings: Some(record.settings.clone()),
         label: NewLabel::default(),
     };
     Ok(shared.store.deploy_agent(&version).await?)
@@ -229,13 +306,16 @@ fn digest_of(agent: &Agent) -> Option<String> {
 }
 
 /// Brings an agent's directory back that is known and gone.
-async fn restored(supply: &Supply, agent: &AgentRecord, known: &Agent) -> Result<(), CloudError> {
-    let Ok(definition) = serde_json::from_str::<Definition>(known.definition.get()) else {
-        return Ok(());
-    };
-    if supply.library.directory(&definition).is_dir() {
+async fn restored(supply: &Supply, agent: &FetchedAgent, known: &Agent) -> Result<(), CloudError> {
+    if is_whole(supply, known) {
         return Ok(());
     }
-    let (supply, agent) = (supply.clone(), agent.clone());
+    let (supply, agent) = (supply.clone(), agent.record()?.clone());
     blocking(move || supply.agent(&agent)).await.map(drop)
+}
+
+/// Whether an agent's directory is here, as far as anybody can tell which one that is.
+fn is_whole(supply: &Supply, agent: &Agent) -> bool {
+    let definition = serde_json::from_str::<Definition>(agent.definition.get());
+    definition.is_ok_and(|definition| supply.library.directory(&definition).is_dir())
 }

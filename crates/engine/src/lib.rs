@@ -62,7 +62,7 @@ pub use follow::{FollowFrom, Followed, Follower, Gap, GapReason};
 pub use fork::Point;
 pub use host::{ChangedFile, Comparison, HowChanged, LogLine, SandboxHost, TextDiff};
 pub use ids::IdSource;
-pub use import::{Understand, Understood};
+pub use import::{Imported, Understand, Understood};
 pub use leave::Leave;
 pub use permission::Question;
 pub use places::WarmPlaces;

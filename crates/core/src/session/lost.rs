@@ -7,8 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Session;
+use super::{Decision, Session};
+use crate::entry::Entry;
 use crate::number::Turn;
+use crate::policy::Context;
 use crate::resume::{FilesLost, Found};
 use crate::snapshot::Snapshot;
 
@@ -29,6 +31,23 @@ impl Lost {
 }
 
 impl Session {
+    /// The same session, the end of whose history could not be read where it comes from. That is logged after what
+    /// `decision` has, and its agent is told.
+    #[must_use]
+    pub fn with_end_lost(
+        mut self,
+        ctx: &Context<'_>,
+        decision: &mut Decision,
+        reason: String,
+    ) -> Self {
+        let turns_in_log = self.lineage.turns();
+        self.log(ctx, decision, Entry::ContextLost { turns_in_log, reason });
+        let before = self.lost_files();
+        let files = before.map_or(FilesLost::WithTurns, |before| before.max(FilesLost::WithTurns));
+        self.lost = Some(Lost { files, turn: self.lineage.head() });
+        self
+    }
+
     /// What the agent is yet to be told of its files.
     pub fn lost_files(&self) -> Option<FilesLost> {
         self.lost.map(|lost| lost.files)

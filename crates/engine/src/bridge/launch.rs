@@ -50,6 +50,8 @@ const FORGOTTEN: &str = "The record of your earlier conversation in this session
 const ALL_FRESH: &str = "the files that you left in the workspace were lost, and what is there now is a fresh copy of \
     what the session began with";
 const OUTDATED: &str = "the latest files of the workspace were lost, and what is there now is an earlier state of them";
+const WITH_TURNS: &str = "its end was lost with what that left in the workspace, and both are now those of an earlier \
+    moment";
 const WITH_HOLES: &str =
     "some files of the workspace were lost, and others may be of an earlier state";
 const AS_LEFT: &str = "only the files in the workspace are what you left";
@@ -65,6 +67,7 @@ fn told_of_losses(agent: Agent, found: &Found, start: Start<'_>) -> Agent {
     let files = found.files_lost(start.turns).max(start.lost).map(|lost| match lost {
         FilesLost::All => ALL_FRESH,
         FilesLost::WithHoles => WITH_HOLES,
+        FilesLost::WithTurns => WITH_TURNS,
         FilesLost::Outdated => OUTDATED,
     });
     let told = match (found.native, files) {

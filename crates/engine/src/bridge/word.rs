@@ -107,7 +107,7 @@ pub(super) fn not_prepared(error: ArchiveError) -> Failure {
         ),
         ArchiveError::DamagedInCloud => Failure::new(
             FailureCode::SnapshotDamaged,
-            "what is in the cloud of its files is damaged, and so is what was here",
+            "what is in the cloud of its files is damaged, and none of them is whole here",
         ),
         ArchiveError::NothingLeft => {
             Failure::new(FailureCode::NoSavedState, "there is nothing left of its files")

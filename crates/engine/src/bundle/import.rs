@@ -11,11 +11,11 @@ use super::export::blocking;
 use super::manifest::Manifest;
 use super::unpack::unpack;
 use super::{Aside, Bundles, nobody};
-use crate::archive::ArchiveError;
+use crate::archive::{ArchiveError, theirs};
 use crate::cloud::{Fetched, Shelf, fetch};
-use crate::engine::{Created, Engine, Idempotency};
+use crate::engine::{Engine, Idempotency};
 use crate::error::EngineError;
-use crate::import::{Arrival, Name, Settled, Supply, Understand};
+use crate::import::{Arrival, Imported, Name, Settled, Supply, Understand};
 
 /// A bundle that is here, and every byte of it is what its manifest says. Dropped, it is gone.
 pub struct Received {
@@ -58,8 +58,8 @@ impl Engine {
         idempotency: Option<Idempotency>,
     ) -> Result<Arc<StoredSession>, EngineError> {
         self.accepts_work()?;
-        if let Some(Created { session }) = self.earlier(idempotency.as_ref()).await? {
-            return Ok(self.shared.store.session(tenant, session).await?);
+        if let Some(earlier) = self.imported_before(tenant, idempotency.as_ref()).await? {
+            return Ok(earlier.session);
         }
         let bundles = self.bundles()?.clone();
         let _place = bundles.0.imports.acquire().await.map_err(|_| EngineError::Draining)?;
@@ -71,24 +71,34 @@ impl Engine {
             let go_on = move || room.has(0);
             blocking(move || bundles.take_in(&tenant, received, &go_on)).await?
         };
-        let understood = understand(&fetched.record.settings, &fetched.agent.settings);
+        let agent = fetched.agent.record().map_err(BundleError::of_set)?;
+        let understood = understand(&fetched.record.settings, &agent.settings);
         let wrong = || BundleError::damaged("what the session is set to is not understood");
         let understood = understood.ok_or_else(wrong)?;
         let supply = Supply { shelf, library: bundles.0.library.clone(), aside };
         let places = Places { local: true, cloud: false };
         let name = self.name_beside_cloud(tenant, from).await;
-        let arrival = Arrival { tenant, from, name, fetched, supply: &supply, places, understood };
+        let arrival = Arrival {
+            tenant,
+            from,
+            name,
+            fetched,
+            supply: &supply,
+            cloud: None,
+            places,
+            understood,
+        };
         let settled = self.settle(arrival, idempotency.as_ref()).await;
         // There may be much to remove: not here, and before anybody is told that it is done.
         let _removed = tokio::task::spawn_blocking(move || drop(supply)).await;
         match settled.map_err(of_bundle)? {
-            Settled::Imported(stored) => {
+            Settled::Imported(Imported { session, .. }) => {
                 if let Some(cloud) = self.cloud() {
-                    cloud.want(stored.record.id);
+                    cloud.want(session.record.id);
                 }
-                Ok(stored)
+                Ok(session)
             }
-            Settled::Earlier(stored) => Ok(stored),
+            Settled::Earlier(Imported { session, .. }) => Ok(session),
         }
     }
 
@@ -118,6 +128,9 @@ impl Bundles {
         let nobody = nobody();
         let shelf = Shelf::beneath(&place, &nobody, aside).map_err(BundleError::of_set)?;
         let fetched = fetch(&shelf, &nobody, manifest.session).map_err(BundleError::of_set)?;
+        // A bundle is whole, or none.
+        fetched.agent.record().map_err(BundleError::of_set)?;
+        shelf.repository.snapshot(theirs(fetched.snapshot)).map_err(BundleError::of_snapshot)?;
         for kept in &fetched.record.snapshots {
             let taken = self.0.archive.take_in(tenant, kept.captured.id, &shelf.repository, go_on);
             taken.map_err(|error| match error {

@@ -18,8 +18,8 @@ use super::error::CloudError;
 use super::new_set::{SECRETS_OF_AGENTS, SECRETS_OF_SESSIONS, without};
 use super::place::{Shelf, random_name};
 use super::set::{
-    AgentRecord, Head, MAX_AGENT, MAX_LOG, MAX_RECORD, MAX_SEGMENT, Record, digest_of, entry,
-    line_of, versioned,
+    AgentRecord, Head, MAX_AGENT, MAX_LOG, MAX_RECORD, MAX_SEGMENT, Part, Record, digest_in,
+    digest_of, entry, line_of, versioned,
 };
 use crate::agent::{Definition, DeployError, Library, MAX_BYTES, MAX_FILES, Source};
 use crate::archive::theirs;
@@ -53,11 +53,29 @@ pub(crate) struct Fetched {
     pub(crate) epoch: LogEpoch,
     pub(crate) snapshot: SnapshotId,
     pub(crate) record: Record,
-    pub(crate) agent: AgentRecord,
+    pub(crate) agent: FetchedAgent,
     pub(crate) log: Vec<LogEntry>,
     pub(crate) history: History,
     /// The bytes of what is attached.
     pub(crate) attached: Vec<AttachedPart>,
+    /// What is lost of its end, if there are later sets, which cannot be read.
+    pub(crate) end_lost: Option<String>,
+}
+
+/// What the agent of a session is, as far as that can be read.
+pub(crate) struct FetchedAgent {
+    /// The object that says it.
+    name: String,
+    /// The digest of its directory: the name of that object has it too.
+    pub(crate) digest: String,
+    record: Option<AgentRecord>,
+}
+
+impl FetchedAgent {
+    /// What it is.
+    pub(crate) fn record(&self) -> Result<&AgentRecord, CloudError> {
+        self.record.as_ref().ok_or_else(|| CloudError::Damaged(self.name.clone()))
+    }
 }
 
 impl Cloud {
@@ -103,8 +121,9 @@ impl Cloud {
     }
 }
 
-/// Everything of a session but its files, which are there: as its latest head says, or if what that names is damaged,
-/// the one before it. Blocks.
+/// Everything of a session but its files: as its latest head says, or if what that names is damaged, the one before it.
+/// What is lost of its files a resume finds, and what becomes of an agent that cannot be read is for the caller to say.
+/// Blocks.
 pub(crate) fn fetch(
     shelf: &Shelf,
     tenant: &TenantId,
@@ -112,38 +131,59 @@ pub(crate) fn fetch(
 ) -> Result<Fetched, CloudError> {
     let names = shelf.heads(session)?;
     let latest = names.iter().filter_map(|name| line_of(name)).map(|(epoch, _)| epoch).max();
-    let mut damage = None;
+    // What is wrong with the latest that is passed over, and how many turns all of those had, as far as they say.
+    let mut passed_over: Option<(CloudError, u32)> = None;
     for name in names.iter().rev() {
-        match fetch_set(shelf, name, (tenant, session)) {
-            Ok(Some(fetched)) => {
-                if let Some(error) = &damage {
+        let (turns, read) = match shelf.head(name, (tenant, session)) {
+            Ok(Some(head)) => (head.turns, fetch_set(shelf, head)),
+            Ok(None) => continue,
+            Err(error) => (0, Err(error)),
+        };
+        match read {
+            Ok(mut fetched) => {
+                if let Some((error, turns)) = &passed_over {
                     let error = error as &dyn std::error::Error;
                     let seq = fetched.history.last_seq();
                     tracing::warn!(
                         error, session.id = %session,
                         "the latest set of session {session} is damaged: it is imported as it was at entry {seq}"
                     );
+                    fetched.end_lost = Some(end_lost(*turns, &fetched.history));
                 }
                 // Nobody may take what is damaged for later than what follows.
                 let epoch = latest.map_or(fetched.epoch, |latest| latest.max(fetched.epoch));
                 return Ok(Fetched { epoch, ..fetched });
             }
-            Ok(None) => {}
-            Err(error @ CloudError::Damaged(_)) => damage = Some(damage.unwrap_or(error)),
+            Err(error @ CloudError::Damaged(_)) => {
+                passed_over = Some(match passed_over {
+                    Some((first, most)) => (first, most.max(turns)),
+                    None => (error, turns),
+                });
+            }
             Err(error) => return Err(error),
         }
     }
-    Err(damage.unwrap_or_else(|| CloudError::NotFound(format!("session {session}"))))
+    let nothing = || CloudError::NotFound(format!("session {session}"));
+    Err(passed_over.map_or_else(nothing, |(error, _)| error))
 }
 
-/// Everything that a head names but the files, which are there; nothing, if there is no such head any more. What is
-/// named and not there is damage.
-fn fetch_set(
-    shelf: &Shelf,
-    name: &str,
-    (tenant, session): (&TenantId, SessionId),
-) -> Result<Option<Fetched>, CloudError> {
-    let Some(head) = shelf.head(name, (tenant, session))? else { return Ok(None) };
+/// What is said of a history that had so many turns, as far as anybody can tell, and more than are left.
+fn end_lost(turns: u32, left: &History) -> String {
+    let (there, seq) = (left.lineage().turns(), left.last_seq());
+    match turns.saturating_sub(there) {
+        0 => format!(
+            "what came after entry {seq} of the log could not be read in the bucket, and is missing"
+        ),
+        1 => format!("turn {turns} could not be read in the bucket, and is missing"),
+        _ => {
+            let first = there + 1;
+            format!("turns {first} to {turns} could not be read in the bucket, and are missing")
+        }
+    }
+}
+
+/// Everything that a head names but the files. What is named and not there is damage.
+fn fetch_set(shelf: &Shelf, head: Head) -> Result<Fetched, CloudError> {
     let record = shelf.get_part(&head.record, MAX_RECORD)?;
     let mut record: Record = versioned(&record, &head.record.name)?;
     let damaged = |what: &str| CloudError::Damaged(what.to_owned());
@@ -155,26 +195,52 @@ fn fetch_set(
     if !are_right {
         return Err(damaged(&head.record.name));
     }
-    let agent = shelf.get(&head.agent.name, MAX_AGENT)?;
-    let agent = agent.ok_or_else(|| damaged(&head.agent.name))?;
-    if digest_of(&agent) != head.agent.blake3 {
-        return Err(damaged(&head.agent.name));
-    }
-    let mut agent: AgentRecord = versioned(&agent, &head.agent.name)?;
     // Nobody puts secrets there. What somebody has put there all the same is not taken for one of ours.
     let config = without(&record.settings.config, &SECRETS_OF_SESSIONS);
     record.settings.config = config.map_err(|_| damaged(&head.record.name))?;
-    let settings = without(&agent.settings, &SECRETS_OF_AGENTS);
-    agent.settings = settings.map_err(|_| damaged(&head.agent.name))?;
     let (log, history) = log_of(shelf, &head)?;
-    // Before anything is made of it.
-    match shelf.repository.snapshot(theirs(head.snapshot)) {
+    let agent = fetched_agent(shelf, &head.agent)?;
+    let Head { session, epoch, snapshot, attachments: attached, .. } = head;
+    match shelf.repository.snapshot(theirs(snapshot)) {
         Ok(_) => {}
-        Err(SnapshotError::Missing(what)) => return Err(CloudError::Damaged(what)),
+        // The conversation is whole without it, and a resume does with its files what can be done.
+        Err(error @ (SnapshotError::Missing(_) | SnapshotError::Damaged { .. })) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                error, session.id = %session,
+                "snapshot {snapshot}, the latest of session {session}, cannot be read in the cloud"
+            );
+        }
         Err(error) => return Err(error.into()),
     }
-    let Head { epoch, snapshot, attachments: attached, .. } = head;
-    Ok(Some(Fetched { epoch, snapshot, record, agent, log, history, attached }))
+    Ok(Fetched { epoch, snapshot, record, agent, log, history, attached, end_lost: None })
+}
+
+/// What an agent is, or no more than what the name of that says, if it cannot be read.
+fn fetched_agent(shelf: &Shelf, part: &Part) -> Result<FetchedAgent, CloudError> {
+    let name = part.name.clone();
+    match read_agent(shelf, part) {
+        Ok(record) => {
+            Ok(FetchedAgent { name, digest: record.digest.clone(), record: Some(record) })
+        }
+        Err(CloudError::Damaged(_)) => {
+            let digest = digest_in(&name).unwrap_or_default().to_owned();
+            Ok(FetchedAgent { name, digest, record: None })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn read_agent(shelf: &Shelf, part: &Part) -> Result<AgentRecord, CloudError> {
+    let damaged = || CloudError::Damaged(part.name.clone());
+    let agent = shelf.get(&part.name, MAX_AGENT)?.ok_or_else(damaged)?;
+    if digest_of(&agent) != part.blake3 {
+        return Err(damaged());
+    }
+    let mut agent: AgentRecord = versioned(&agent, &part.name)?;
+    // Nobody puts secrets there, as in the record of a session.
+    agent.settings = without(&agent.settings, &SECRETS_OF_AGENTS).map_err(|_| damaged())?;
+    Ok(agent)
 }
 
 /// Brings the directory of an agent to where those of agents are, unless it is there. What it is made of lies aside

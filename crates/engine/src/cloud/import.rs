@@ -1,16 +1,18 @@
 //! A session from the cloud, made one of this server.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ash_core::id::{SessionId, TenantId};
-use ash_store::{Places, StoredSession};
+use ash_core::json::Json;
+use ash_store::Places;
 
 use super::fetch::{self, CloudSession, fetch};
 use super::{Cloud, CloudError, blocking};
-use crate::engine::{Created, Engine, Idempotency};
+use crate::engine::{Engine, Idempotency};
 use crate::error::EngineError;
-use crate::import::{Arrival, Name, Settled, Supply, Understand};
+use crate::import::{Arrival, Imported, Name, Settled, Supply, Understand};
 
 /// How long somebody waits for an answer of the cloud.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -34,11 +36,11 @@ impl Engine {
         session: SessionId,
         understand: &Understand,
         idempotency: Option<Idempotency>,
-    ) -> Result<Arc<StoredSession>, EngineError> {
+    ) -> Result<Imported, EngineError> {
         self.accepts_work()?;
         let cloud = self.the_cloud()?.clone();
-        if let Some(Created { session }) = self.earlier(idempotency.as_ref()).await? {
-            return Ok(self.shared.store.session(tenant, session).await?);
+        if let Some(earlier) = self.imported_before(tenant, idempotency.as_ref()).await? {
+            return Ok(earlier);
         }
         // Whether it answers at all is found out before anybody waits for the whole of it.
         let shelf = {
@@ -56,10 +58,21 @@ impl Engine {
         // While it is looked at, nothing of it is removed by this server.
         let turn = cloud.0.turns.of(session).acquire().await;
         let fetched = {
-            let (shelf, tenant) = (Arc::clone(&shelf), tenant.clone());
-            blocking(move || fetch(&shelf, &tenant, session)).await?
+            let (cloud, shelf, tenant) = (cloud.clone(), Arc::clone(&shelf), tenant.clone());
+            let fetch = move || {
+                let fetched = fetch(&shelf, &tenant, session)?;
+                if fetched.end_lost.is_some() || fetched.agent.record().is_err() {
+                    cloud.is_here()?;
+                }
+                Ok(fetched)
+            };
+            blocking(fetch).await?
         };
-        let understood = understand(&fetched.record.settings, &fetched.agent.settings);
+        let understood = match fetched.agent.record() {
+            Ok(agent) => understand(&fetched.record.settings, &agent.settings),
+            // The one that takes its place is known here.
+            Err(_) => understand(&fetched.record.settings, &nothing()?),
+        };
         let understood = understood.ok_or_else(|| {
             EngineError::Cloud(CloudError::Damaged(format!("what {session} is set to")))
         })?;
@@ -67,22 +80,36 @@ impl Engine {
         let supply = Supply { shelf, library: cloud.0.library.clone(), aside };
         let places = Places { local: false, cloud: true };
         let (from, name) = (session, Name::Kept);
-        let arrival = Arrival { tenant, from, name, fetched, supply: &supply, places, understood };
+        let arrival = Arrival {
+            tenant,
+            from,
+            name,
+            fetched,
+            supply: &supply,
+            cloud: Some(&cloud),
+            places,
+            understood,
+        };
         let settled = self.settle(arrival, idempotency.as_ref()).await?;
         drop(turn);
         match settled {
-            Settled::Imported(stored) => {
+            Settled::Imported(imported) => {
                 // Once it has a set of this server's own, nobody else takes the session for theirs.
-                cloud.want(stored.record.id);
-                Ok(stored)
+                cloud.want(imported.session.record.id);
+                Ok(imported)
             }
-            Settled::Earlier(stored) => Ok(stored),
+            Settled::Earlier(earlier) => Ok(earlier),
         }
     }
 
     fn the_cloud(&self) -> Result<&Cloud, EngineError> {
         self.cloud().ok_or(EngineError::NoCloud)
     }
+}
+
+/// What an agent is set to of which nothing is known.
+fn nothing() -> Result<Json, CloudError> {
+    Json::of(&BTreeMap::<String, String>::new()).map_err(CloudError::here)
 }
 
 /// What the cloud is asked while somebody waits who could ask again: it answers soon, or cannot be reached.

@@ -54,7 +54,7 @@ use work::{Turns, Wanted};
 pub(crate) use attached::{AttachedPart, AttachedRecord, recorded};
 pub use error::CloudError;
 pub use fetch::CloudSession;
-pub(crate) use fetch::{Fetched, fetch, fetch_agent};
+pub(crate) use fetch::{Fetched, FetchedAgent, fetch, fetch_agent};
 pub(crate) use new_set::{NewSet, described};
 pub(crate) use owed::{as_it_is, to_bring_up};
 pub(crate) use place::{Remote, Shelf};
@@ -204,6 +204,11 @@ impl Cloud {
     pub(crate) fn want(&self, session: SessionId) {
         self.0.wanted.add(session);
         self.tell();
+    }
+
+    /// Whether it is there at all: in one that is away everything is missing. Blocks.
+    pub(crate) fn is_here(&self) -> Result<(), CloudError> {
+        self.0.remote.is_here().map(drop)
     }
 
     /// Whether a session of that name is there, whoever has brought it. Blocks.

@@ -205,6 +205,11 @@ impl Head {
     }
 }
 
+/// The digest of an agent's directory, by the name of what says what the agent is.
+pub(super) fn digest_in(name: &str) -> Option<&str> {
+    name.strip_prefix("agents/")?.split(['-', '.']).next()
+}
+
 /// The epoch that an object of a session is of, by its name.
 pub(super) fn epoch_of(name: &str) -> Option<LogEpoch> {
     let (epoch, _) = name.rsplit('/').next()?.split_once('-')?;

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::Session;
+
 /// A session that is in the cloud.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -40,4 +42,15 @@ pub struct CloudSessions {
     /// Those of which nothing can be read: they are damaged, or of a newer version.
     #[serde(default)]
     pub unreadable: Vec<Uuid>,
+}
+
+/// A session that was in the cloud and is one of this server now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ImportedSession {
+    /// The session.
+    pub session: Session,
+    /// What could not be read there and is missing, or was replaced. Empty, if everything was whole but for files: of
+    /// those a resume says what came back.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }

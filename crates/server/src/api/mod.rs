@@ -35,7 +35,7 @@ pub use agent::{
 };
 pub use ash_core::rfc3339::{from_rfc3339, rfc3339};
 pub use attachment::{Attachment, AttachmentBody, Attachments, NewAttachment};
-pub use cloud::{CloudSession, CloudSessions};
+pub use cloud::{CloudSession, CloudSessions, ImportedSession};
 pub use egress::{Egress, EgressRequest, Spent};
 pub use event::{Event, Events, Frame, Log, LogGap, LogGapReason, Logs, Message, Messages};
 pub use file::{

@@ -7,10 +7,10 @@ use uuid::Uuid;
 
 use crate::api::{
     CloudSessions, CreateSession, DecidePermission, Egress, Event, Events, ExecCommand,
-    ExecOutcome, ForkSession, Logs, Message, Messages, PauseSession, Permission, PermissionDecided,
-    Permissions, ResumeSession, Resumed, RewindSession, Rewound, Run, RunBody, Runs, SendMessage,
-    Sent, Session, SessionBody, SessionStatus, Sessions, Snapshot, SnapshotDiff, Snapshots,
-    UpdateConfig,
+    ExecOutcome, ForkSession, ImportedSession, Logs, Message, Messages, PauseSession, Permission,
+    PermissionDecided, Permissions, ResumeSession, Resumed, RewindSession, Rewound, Run, RunBody,
+    Runs, SendMessage, Sent, Session, SessionBody, SessionStatus, Sessions, Snapshot, SnapshotDiff,
+    Snapshots, UpdateConfig,
 };
 
 use super::error::ClientError;
@@ -160,11 +160,10 @@ impl Client {
     }
 
     /// Makes a session that is in the server's bucket one of the server.
-    pub async fn import_cloud_session(&self, id: Uuid) -> Result<Session, ClientError> {
+    pub async fn import_cloud_session(&self, id: Uuid) -> Result<ImportedSession, ClientError> {
         let path = format!("/api/cloud/sessions/{id}/import");
         let repeat = Repeat::Keyed(idempotency_key());
-        let answer: SessionBody = self.ask(Ask::post(path, &json!({}), repeat)).await?;
-        Ok(answer.session)
+        self.ask(Ask::post(path, &json!({}), repeat)).await
     }
 
     /// Brings a session back.

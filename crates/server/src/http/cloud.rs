@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::extract::{PathId, Query, range};
 use super::idempotency::{IdempotencyKey, Repeatable};
 use super::openapi::{Always, Conflict, Invalid, Missing, Unusable};
-use crate::api::{self, CloudSession, CloudSessions, SessionBody};
+use crate::api::{self, CloudSession, CloudSessions, ImportedSession};
 
 /// How many sessions.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -49,12 +49,13 @@ pub(super) async fn list(
 /// Make a session that is in the cloud one of this server
 ///
 /// It is `paused`, with its log, its runs and its snapshots; a resume brings its files. It keeps its id, unless there is
-/// such a session here. Its agent is made here, unless it is there. Whoever had it before should not go on with it.
+/// such a session here. Its agent is made here, unless it is there. Whoever had it before should not go on with it. What cannot
+/// be read there is done without, if it can be, and is named in `warnings`.
 #[utoipa::path(
     post, path = "/api/cloud/sessions/{id}/import", tag = "sessions", operation_id = "importCloudSession",
     params(("id" = uuid::Uuid, Path, description = "The session, as it is called in the cloud"), Repeatable),
     responses(
-        (status = 201, description = "The session", body = SessionBody),
+        (status = 201, description = "The session", body = ImportedSession),
         Always, Invalid, Missing, Conflict, Unusable,
     ),
 )]
@@ -63,7 +64,7 @@ pub(super) async fn import(
     caller: Caller,
     PathId(id): PathId<SessionId>,
     key: IdempotencyKey,
-) -> Result<(StatusCode, JsonAnswer<SessionBody>), ApiError> {
+) -> Result<(StatusCode, JsonAnswer<ImportedSession>), ApiError> {
     // The path says it all.
     let idempotency = key.of(&caller.tenant, *blake3::hash(b"").as_bytes());
     let understand = understanding(&app);
@@ -71,9 +72,10 @@ pub(super) async fn import(
     let imported = imported.await.map_err(ApiError::from).inspect_err(|error| {
         not_imported(&caller, &format!("session {id} of the cloud"), error);
     })?;
-    app.look_for_unplaced(imported.record.id).await?;
-    let session = app.view(&imported).await?;
-    Ok((StatusCode::CREATED, JsonAnswer(SessionBody { session })))
+    let ash_engine::Imported { session, warnings } = imported;
+    app.look_for_unplaced(session.record.id).await?;
+    let session = app.view(&session).await?;
+    Ok((StatusCode::CREATED, JsonAnswer(ImportedSession { session, warnings })))
 }
 
 fn view(found: ash_engine::CloudSession) -> CloudSession {

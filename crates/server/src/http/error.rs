@@ -157,6 +157,13 @@ impl From<EngineError> for ApiError {
                 "This server has no cloud: ASH_SNAPSHOT_URL is not set",
             ),
             EngineError::Cloud(error) => error.into(),
+            EngineError::AgentDamaged(name) => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                Code::IMPORT_DAMAGED,
+                format!(
+                    "What is in the cloud of agent {name} is damaged: deploy an agent called {name}, then import again"
+                ),
+            ),
             EngineError::Bundle(error) => error.into(),
             EngineError::NoSavedState => Self::new(
                 StatusCode::CONFLICT,

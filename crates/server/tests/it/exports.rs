@@ -107,3 +107,24 @@ async fn a_file_is_sent_again_when_the_connection_breaks_and_is_the_same_request
     assert_eq!((&first.body, &second.body), (&"the bundle".to_owned(), &"the bundle".to_owned()));
     assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"));
 }
+
+#[tokio::test]
+async fn what_a_session_from_the_bucket_lacks_is_told_beside_the_result() {
+    let lost = "turn 3 could not be read in the bucket, and is missing";
+    let fake = Fake::start(move |_, _| {
+        Answer::Json(201, json!({ "session": session(ID), "warnings": [lost] }))
+    })
+    .await;
+    let machine = Machine::new();
+    for json in [false, true] {
+        let args = ["session", "import", ID, "--json"];
+        let output = machine.ash(&fake, &args[..if json { 4 } else { 3 }]).await;
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), format!("warning: {lost}\n"));
+        let said = text(&output.stdout);
+        match json {
+            true => assert!(said.contains(lost), "{said}"),
+            false => assert_eq!(said, format!("{ID} is active\n")),
+        }
+    }
+}

@@ -190,7 +190,7 @@ async fn a_session_that_another_server_goes_on_with_stays_in_the_bucket() {
     let us = tenant();
     let imported = second.engine.import_from_cloud(&us, session, &understand, None);
     let imported = imported.await.unwrap();
-    assert_eq!(imported.record.id, session);
+    assert_eq!(imported.session.record.id, session);
     let heads = bucket.place(&format!("sessions/{session}/heads"));
     crate::world::until("it is taken over", || names(&heads).len() > 1).await;
     first.purge(session).await;

@@ -2,13 +2,16 @@
 
 use proptest::prelude::*;
 
-use super::super::{BrokenHistory, History, LogEntry, Origin, RunChange, Sandbox, Session, Status};
+use super::super::{
+    BrokenHistory, Decision, History, LogEntry, Origin, RunChange, Sandbox, Session, Status,
+};
 use super::PROMPT;
 use super::world::{Ask, World, steps};
 use crate::entry::Entry;
 use crate::id::{RunId, SessionId};
 use crate::number::{LogEpoch, Seq, Turn};
 use crate::policy::Context;
+use crate::resume::FilesLost;
 use crate::run::{Completion, RunStatus};
 use crate::session::AgentEnding;
 use crate::time::Timestamp;
@@ -59,6 +62,26 @@ fn a_fork_is_paused_and_says_where_it_comes_from() {
     assert_eq!((fork.lineage().turns(), fork.log_epoch()), (1, LogEpoch::new(2)));
     assert!(fork.is_at_rest() && fork.persistence().is_settled());
     assert_eq!(fork.next_deadline(&world.policy), None);
+}
+
+#[test]
+fn a_lost_end_is_logged_and_told_until_a_run_has_completed() {
+    let mut world = World::settled();
+    world.complete_a_turn();
+    let (session, _) = world.forked_at(world.log.len());
+    let ctx = Context { now: world.now, policy: &world.policy };
+    let (last, lost) = (session.last_seq(), "turn 2 is missing".to_owned());
+    let mut decision = Decision::default();
+    let session = session.with_end_lost(&ctx, &mut decision, lost.clone());
+    let logged = Entry::ContextLost { turns_in_log: 1, reason: lost };
+    assert_eq!(decision.entries, [LogEntry { seq: last.next(), at: ctx.now, entry: logged }]);
+    assert_eq!(session.last_seq(), last.next());
+    let mut world = World::living_on(session);
+    world.ask(Ask::Resume).unwrap();
+    world.settle();
+    assert_eq!(world.session.lost_files(), Some(FilesLost::WithTurns));
+    world.complete_a_turn();
+    assert_eq!(world.session.lost_files(), None);
 }
 
 #[test]

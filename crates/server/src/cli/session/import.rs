@@ -10,7 +10,7 @@ use ash_snapshot::Progress;
 use uuid::Uuid;
 
 use super::word;
-use crate::api::{CloudSession, Session, SessionBody};
+use crate::api::{CloudSession, ImportedSession, Session, SessionBody};
 use crate::cli::bar::Bar;
 use crate::cli::columns::fitted;
 use crate::cli::connect::Context;
@@ -56,8 +56,16 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<Exit> {
         }
     }
     let live = Live::new(&ctx.screen, "importing…");
-    let session = live.during(ctx.client.import_cloud_session(id)).await.map_err(not_there)?;
-    if session.id != id && !ctx.screen.json {
+    let imported = live.during(ctx.client.import_cloud_session(id)).await.map_err(not_there)?;
+    for warning in &imported.warnings {
+        note(&format!("warning: {warning}"));
+    }
+    if ctx.screen.json {
+        Screen::document(&imported)?;
+        return Ok(Exit::Ok);
+    }
+    let ImportedSession { session, .. } = imported;
+    if session.id != id {
         note(&format!("there is a session {id} already: this one has another id"));
     }
     told(ctx, session)

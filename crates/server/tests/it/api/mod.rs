@@ -23,6 +23,7 @@ mod gate;
 mod heads;
 mod hooks;
 mod idempotency;
+mod imported;
 mod legacy;
 mod logs;
 mod lost;
