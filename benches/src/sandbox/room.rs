@@ -174,6 +174,7 @@ impl Started {
             model: "none".to_owned(),
             limits: Limits::default(),
             system_prompt: None,
+            remark: None,
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),

@@ -77,6 +77,7 @@ impl Runtime {
             model: config.model,
             limits: config.limits,
             system_prompt: config.system_prompt,
+            remark: config.remark,
             mcp_servers: config.mcp_servers,
             allowed_tools: config.allowed_tools,
             disallowed_tools: config.disallowed_tools,

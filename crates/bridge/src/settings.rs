@@ -27,6 +27,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What the session adds to what the agent is told about itself.
     pub system_prompt: Option<String>,
+    /// What a program of the original is told in this sandbox besides.
+    pub remark: Option<String>,
     /// The session's own MCP servers, by name.
     pub mcp_servers: Option<Box<RawValue>>,
     /// Tools that may be used: of the builtin agent the only ones, of Claude Code those that need no question.

@@ -121,6 +121,10 @@ pub struct Config {
     /// What the session adds to what its agent is told about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
+    /// What a program of the original is told once in this sandbox, and in no file: what it has lost. Other adapters are
+    /// told with `system_prompt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
     /// The session's own MCP servers: an object by name, as `mcpServers` in `.mcp.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp_servers: Option<Box<RawValue>>,

@@ -9,7 +9,7 @@
 //!
 //! It keeps the conversation in its own memory and in nothing that it would find again. So a program that was started
 //! anew, after it died or in a new sandbox, knows nothing; it is told what was written down (`record`) with the first
-//! prompt, and the caller is told that it forgot.
+//! prompt, and the caller is told that it forgot. What its session says of itself it finds in files (`told`).
 //!
 //! The protocol has no numbers: what the program says belongs to the query that is open. What it says while there is
 //! none is passed over; an end that comes before anything else may be a late one of an earlier query, so it is believed only
@@ -19,6 +19,7 @@ mod child;
 mod prompt;
 mod record;
 mod setup;
+mod told;
 mod turn;
 mod wire;
 
@@ -102,12 +103,6 @@ impl Legacy {
             let names = settings.refused_variables.join(", ");
             notices
                 .push(format!("these variables are not set, for they are the server's: {names}"));
-        }
-        if settings.mcp_servers.is_some() {
-            notices.push(
-                "the runtime legacy has no way to hear of mcpServers of a session: put them into the agent's .mcp.json"
-                    .to_owned(),
-            );
         }
         Ok(Self {
             program,
@@ -207,6 +202,12 @@ impl Legacy {
             note(format_args!("{end}; it is started again"));
             self.child = None;
         }
+        for problem in told::tell(&self.settings) {
+            // It is tried at every start, and said once in a run.
+            if !self.notices.contains(&problem) {
+                self.notices.push(problem);
+            }
+        }
         let not_there = |error: io::Error| format!("there is no place for a socket: {error}");
         let socket = Socket::new().map_err(not_there)?;
         let path = socket.path();
@@ -257,7 +258,7 @@ impl Legacy {
             return None;
         }
         let was_here = std::mem::replace(&mut self.has_run, true);
-        let mut parts: Vec<String> = self.settings.system_prompt.iter().cloned().collect();
+        let mut parts: Vec<String> = self.settings.remark.iter().cloned().collect();
         if let Some(before) = before {
             let reason = if was_here {
                 "the bridge program was started anew, and remembers nothing"

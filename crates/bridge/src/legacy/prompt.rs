@@ -145,6 +145,7 @@ mod test {
             model: "usual".to_owned(),
             limits: Limits { max_rounds: Some(9), ..Limits::default() },
             system_prompt: None,
+            remark: None,
             mcp_servers: None,
             allowed_tools: vec!["Read".to_owned()],
             disallowed_tools: vec!["Write".to_owned()],

@@ -60,6 +60,7 @@ impl Bridge {
             model: "none".to_owned(),
             limits: ash_protocol::Limits::default(),
             system_prompt: None,
+            remark: None,
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),

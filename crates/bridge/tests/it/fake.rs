@@ -242,6 +242,7 @@ impl Bench {
             model: "claude-sonnet-4-5".to_owned(),
             limits: Limits::default(),
             system_prompt: None,
+            remark: None,
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),

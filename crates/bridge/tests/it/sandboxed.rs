@@ -124,6 +124,7 @@ impl Sandboxed {
             model: "none".to_owned(),
             limits: Limits::default(),
             system_prompt: None,
+            remark: None,
             mcp_servers: None,
             allowed_tools: Vec::new(),
             disallowed_tools: Vec::new(),

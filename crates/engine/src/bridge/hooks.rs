@@ -38,6 +38,9 @@ const ALL: [Hook; 2] = [Hook::Install, Hook::Startup];
 /// What lies in the home of a session whose files still lack what `install.sh` makes.
 const TO_INSTALL: &str = ".ash-to-install";
 
+/// Where a bridge keeps what of the settings it has put into the workspace (`crates/bridge/src/legacy/told.rs`).
+const TOLD: &str = ".ash-told.json";
+
 /// How long all of them may take together, if each may take so long.
 pub fn longest_hooks(each: Duration) -> Duration {
     let most = u32::try_from(ALL.len()).unwrap_or(u32::MAX);
@@ -65,6 +68,21 @@ pub(super) fn note_begun(home: &Path, seed: &Path) -> io::Result<()> {
     }
 }
 
+/// Takes note, before a workspace begins anew, that what its session says of itself is not in it. The home is the
+/// agent's, who can put anything there: no start fails over that.
+pub(super) fn note_untold(home: &Path) {
+    match fs::remove_file(home.join(TOLD)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                error,
+                "settings that were in a workspace may not be put into the next one"
+            );
+        }
+        Ok(()) | Err(_) => {}
+    }
+}
+
 /// Takes note that it lacks nothing any more.
 fn note_installed(home: &Path) -> io::Result<()> {
     match fs::remove_file(home.join(TO_INSTALL)) {
@@ -84,7 +102,7 @@ impl Inner {
         let late = |_elapsed| start_failed("its bridge did not answer in time");
         let begin = self.begin_start(sandbox, start, &reporter);
         let (found, hooks, came_up) = match timeout(START_TIMEOUT, begin).await.map_err(late)?? {
-            Begun::Up(found) => (found, self.hooks_for(sandbox), CameUp::Now),
+            Begun::Up(found, came_up) => (found, self.hooks_for(sandbox), came_up),
             Begun::ToStart(agent) => {
                 // It takes as long as there are files.
                 let ready = self.make_ready(sandbox, start, &agent);
@@ -98,8 +116,12 @@ impl Inner {
                 (found, hooks, came_up)
             }
         };
-        // What an earlier server had asked for may be under way, and its script gone already.
-        if !hooks.is_empty() || came_up == CameUp::Before {
+        let has_to_hear = match came_up {
+            // What an earlier server had asked for may be under way, and its script gone already.
+            CameUp::Before | CameUp::Waiting => true,
+            CameUp::Now => !hooks.is_empty(),
+        };
+        if has_to_hear {
             self.prepare_for_agent(sandbox, hooks).await?;
         }
         Ok(found)

@@ -43,7 +43,7 @@ use crate::host::{HostError, Reporter, SandboxRef, Start};
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The adapter whose programs remember nothing across their own end.
-const LEGACY: &str = "legacy";
+pub(super) const LEGACY: &str = "legacy";
 
 /// What an agent is told of itself and of its files, if something of them was lost.
 const FORGOTTEN: &str = "The record of your earlier conversation in this session was lost";
@@ -61,8 +61,8 @@ const FILES_AS_LEFT: &str = "the files in the workspace are what you left";
 const SAY_SO: &str = "Say so if the person refers to something that you cannot know or find, and look at the files \
     before you go on.";
 
-/// An agent that knows what it has lost.
-fn told_of_losses(agent: Agent, found: &Found, start: Start<'_>) -> Agent {
+/// What an agent has to know of what it has lost.
+fn of_losses(runtime: &str, found: &Found, start: Start<'_>) -> Option<String> {
     // An earlier start may have found it, in a sandbox that ended before anybody said a word to its agent.
     let files = found.files_lost(start.turns).max(start.lost).map(|lost| match lost {
         FilesLost::All => ALL_FRESH,
@@ -70,26 +70,35 @@ fn told_of_losses(agent: Agent, found: &Found, start: Start<'_>) -> Agent {
         FilesLost::WithTurns => WITH_TURNS,
         FilesLost::Outdated => OUTDATED,
     });
-    let told = match (found.native, files) {
-        (Native::Lost, files) if agent.runtime == LEGACY => {
-            format!("{STARTED_ANEW}; {}. {SAY_SO}", files.unwrap_or(FILES_AS_LEFT))
+    match (found.native, files) {
+        (Native::Lost, files) if runtime == LEGACY => {
+            Some(format!("{STARTED_ANEW}; {}. {SAY_SO}", files.unwrap_or(FILES_AS_LEFT)))
         }
-        (Native::Lost, files) => format!("{FORGOTTEN}; {}. {SAY_SO}", files.unwrap_or(AS_LEFT)),
+        (Native::Lost, files) => {
+            Some(format!("{FORGOTTEN}; {}. {SAY_SO}", files.unwrap_or(AS_LEFT)))
+        }
         (Native::Intact | Native::Rebuilt | Native::None, Some(files)) => {
-            format!("You remember this conversation, but {files}. {SAY_SO}")
+            Some(format!("You remember this conversation, but {files}. {SAY_SO}"))
         }
-        (Native::Intact | Native::Rebuilt | Native::None, None) => return agent,
-    };
-    let system_prompt = match &agent.system_prompt {
+        (Native::Intact | Native::Rebuilt | Native::None, None) => None,
+    }
+}
+
+/// Has an agent know something in its next sandbox alone. The settings of a program of the original become files, which stay.
+fn remark(config: &mut Config, told: String) {
+    if config.runtime == LEGACY {
+        config.remark = Some(told);
+        return;
+    }
+    config.system_prompt = Some(match config.system_prompt.take() {
         Some(said) => format!("{said}\n\n{told}"),
         None => told,
-    };
-    Agent { system_prompt: Some(system_prompt), ..agent }
+    });
 }
 
 /// A sandbox that is up already, or what it takes to start it.
 pub(super) enum Begun {
-    Up(Found),
+    Up(Found, CameUp),
     ToStart(Box<Agent>),
 }
 
@@ -98,6 +107,8 @@ pub(super) enum Begun {
 pub(super) enum CameUp {
     /// By an earlier start for the same one, which nobody heard the end of.
     Before,
+    /// Now, and it starts nothing of its agent until it hears that its files are there.
+    Waiting,
     Now,
 }
 
@@ -113,7 +124,8 @@ impl Inner {
         self.clear_before(sandbox).await.map_err(start_failed)?;
         if let Some(found) = self.start_warm(sandbox, start, &agent, reporter).await? {
             came::note_told(&self.files, sandbox).map_err(start_failed)?;
-            return Ok(Begun::Up(found));
+            let came_up = if agent.runtime == LEGACY { CameUp::Waiting } else { CameUp::Now };
+            return Ok(Begun::Up(found, came_up));
         }
         Ok(Begun::ToStart(Box::new(agent)))
     }
@@ -134,8 +146,11 @@ impl Inner {
         let configured = connection.welcome.configured;
         self.pump(sandbox, connection, SpoolPosition::ZERO, reporter).map_err(start_failed)?;
         if !configured {
-            let agent = told_of_losses(agent, &found, start);
+            let told = of_losses(&agent.runtime, &found, start);
             let mut config = Box::new(self.config(sandbox.session, agent)?);
+            if let Some(told) = told {
+                remark(&mut config, told);
+            }
             config.hooked = !hooks.is_empty();
             let asked = self.ask(sandbox, Ask::Configure(config), ANSWER_TIMEOUT).await;
             done("configure a sandbox", asked.map_err(start_failed)?).map_err(start_failed)?;
@@ -247,6 +262,7 @@ impl Inner {
             model: agent.model,
             limits: agent.limits,
             system_prompt: agent.system_prompt,
+            remark: None,
             mcp_servers,
             allowed_tools: agent.allowed_tools,
             disallowed_tools: agent.disallowed_tools,

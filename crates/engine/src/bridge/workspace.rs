@@ -226,6 +226,7 @@ fn make(
     directory(&new)?;
     begin(&new);
     came::note(files, session, How::Fresh)?;
+    hooks::note_untold(&files.home(session));
     if let Some(seed) = seed {
         hooks::note_begun(&files.home(session), seed)?;
         sow(seed, &new)?;

@@ -156,6 +156,7 @@ fn a_configuration_of_the_first_version_is_understood_and_written_as_it_was() {
     let line = include_str!("../fixtures/v1/configure.json");
     let config: Config = serde_json::from_str(line).unwrap();
     assert_eq!((config.system_prompt.as_deref(), config.mcp_servers.is_none()), (None, true));
+    assert_eq!(config.remark, None);
     assert!(config.allowed_tools.is_empty() && config.disallowed_tools.is_empty());
     assert_eq!(serde_json::to_string(&config).unwrap(), line.trim_end());
 }
@@ -166,6 +167,7 @@ fn the_options_of_a_session_cross_the_boundary() {
     let mut config: Config = serde_json::from_str(line).unwrap();
     let servers = r#"{"a":{"command":"x","other":1.0}}"#;
     config.system_prompt = Some("Be brief.".to_owned());
+    config.remark = Some("A file is lost.".to_owned());
     config.mcp_servers = Some(RawValue::from_string(servers.to_owned()).unwrap());
     config.allowed_tools = vec!["Bash".to_owned(), "mcp__a".to_owned()];
     config.disallowed_tools = vec!["Write".to_owned()];
@@ -175,6 +177,7 @@ fn the_options_of_a_session_cross_the_boundary() {
     let frame = decoder.next_frame().unwrap().unwrap();
     let Some(Ask::Configure(config)) = Ask::of(&frame).unwrap() else { panic!() };
     assert_eq!(config.system_prompt.as_deref(), Some("Be brief."));
+    assert_eq!(config.remark.as_deref(), Some("A file is lost."));
     assert_eq!(config.mcp_servers.unwrap().get(), servers);
     assert_eq!(config.allowed_tools, ["Bash", "mcp__a"]);
     assert_eq!(config.disallowed_tools, ["Write"]);

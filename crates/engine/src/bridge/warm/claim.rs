@@ -39,6 +39,7 @@ use crate::bridge::enclosure::name_of;
 use crate::bridge::files::Life;
 use crate::bridge::hooks;
 use crate::bridge::inner::Inner;
+use crate::bridge::launch::LEGACY;
 use crate::bridge::mend::note_use;
 use crate::bridge::options::Agent;
 use crate::bridge::process::Started;
@@ -69,7 +70,9 @@ impl Inner {
             return Ok(None);
         }
         let mut config = Box::new(self.config(sandbox.session, agent.clone())?);
-        config.hooked = agent.seed.as_deref().is_some_and(hooks::are_in);
+        // What it puts into the workspace would be overwritten by what the workspace begins with.
+        let has_to_wait = agent.runtime == LEGACY;
+        config.hooked = has_to_wait || agent.seed.as_deref().is_some_and(hooks::are_in);
         let config = Ask::Configure(config);
         while self.files.is_untouched(sandbox.session).map_err(start_failed)? {
             let Some((taken, connection)) = pool.take(&agent.resources.limits) else { break };

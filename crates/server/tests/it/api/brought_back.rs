@@ -43,7 +43,7 @@ async fn captures(client: &Client) -> u64 {
 }
 
 /// Stops a session whose last turn is captured, and waits until what its sandbox left is captured as well.
-async fn stop(client: &Client, session: &str) -> Value {
+pub(super) async fn stop(client: &Client, session: &str) -> Value {
     until("the last turn is captured", async || {
         let now = look(client, session).await;
         now["snapshot"]["turn"] == now["turns"]
@@ -73,7 +73,7 @@ async fn read(client: &Client, session: &str, file: &str) -> Answer {
     client.get(&format!("/api/sessions/{session}/files/{file}")).await
 }
 
-fn packs(repository: &Path) -> BTreeSet<PathBuf> {
+pub(super) fn packs(repository: &Path) -> BTreeSet<PathBuf> {
     let shards = fs::read_dir(repository.join("packs")).into_iter().flatten();
     let packs = shards.flat_map(|shard| fs::read_dir(shard.unwrap().path()).unwrap());
     packs.map(|pack| pack.unwrap().path()).collect()

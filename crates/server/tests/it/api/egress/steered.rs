@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::super::cloud::until;
 use super::{deploy_files, served};
 use crate::claude_program::claude_program;
 use crate::world::can_isolate;
 
-/// Settings of an agent that want its model elsewhere, and nothing written down.
-const SETTINGS: &str = r#"{"env": {
+/// Settings of an agent that want its model elsewhere, and nothing written down; and something that they may want.
+const SETTINGS: &str = r#"{"env": { "MARK": "seen",
     "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "CLAUDE_CODE_SKIP_PROMPT_HISTORY": "1" }}"#;
 
 #[tokio::test]
@@ -21,6 +22,8 @@ async fn settings_of_an_agent_lead_its_model_nowhere_and_long_instructions_reach
         (".claude/settings.json", SETTINGS),
     ];
     deploy_files(&served.client, "coder", &files).await;
+    until("one waits", async || served.client.get("/health").await.ok()["pool"]["preWarmed"] == 1)
+        .await;
     // Longer than an argument of a program can be.
     let instructions = format!("{} and at last: speak of shelf 4711", "word ".repeat(30_000));
     let env = json!({ "NO_PROXY": "internal.example" });
@@ -38,6 +41,11 @@ async fn settings_of_an_agent_lead_its_model_nowhere_and_long_instructions_reach
     say("The codeword is PLUM.\n/say I keep it in mind.").await;
     let system: Value = served.model.requests().last().unwrap().body["system"].clone();
     assert!(system.to_string().contains("speak of shelf 4711"));
+    // Also one that waited before it had the agent's files reads them.
+    let messages = served.model.requests().last().unwrap().body["messages"].to_string();
+    assert!(messages.contains("You are tested."), "{messages}");
+    let told = say("What is it?\n/bash echo \"it is $MARK\"\n/results").await;
+    assert!(told.contains("it is seen"), "{told}");
 
     // It was written down, or another sandbox would not know of it.
     served.client.post(&format!("/api/sessions/{session}/stop"), &json!({})).await.ok();

@@ -1,12 +1,17 @@
 // A bridge program as the original's protocol wants it, for tests: it listens, says `R`, and answers queries by
 // what their last line says. It remembers what it was asked as long as it lives.
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import net from 'node:net';
 import { join } from 'node:path';
 
 const { ASH_BRIDGE_SOCKET, ASH_WORKSPACE_DIR, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY } = process.env;
 const remembered = [];
 let interrupted = false;
+// What it found when it was started.
+const found = ['CLAUDE.md', '.mcp.json'].map((name) => {
+  const path = join(ASH_WORKSPACE_DIR, name);
+  return existsSync(path) ? readFileSync(path, 'utf8') : null;
+});
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -67,6 +72,10 @@ async function run(connection, query) {
       return done();
     case '/files':
       say(JSON.stringify({ argv: process.argv, cwd: process.cwd() }));
+      result('told');
+      return done();
+    case '/found':
+      say(JSON.stringify(found));
       result('told');
       return done();
     case '/memory':
