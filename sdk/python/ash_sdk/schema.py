@@ -71,6 +71,7 @@ __all__ = [
     "Frame",
     "Health",
     "IfBusy",
+    "ImportedSession",
     "InterruptSession",
     "Log",
     "LogGap",
@@ -612,6 +613,14 @@ class Health(Model):
     runtimes: list[RuntimeHealth]
     coordinator_id: str
     remote_runners: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedSession(Model):
+    """A session that was in the cloud and is one of this server now."""
+
+    session: Session
+    warnings: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -288,7 +288,8 @@ export interface paths {
         /**
          * Make a session that is in the cloud one of this server
          * @description It is `paused`, with its log, its runs and its snapshots; a resume brings its files. It keeps its id, unless there is
-         *     such a session here. Its agent is made here, unless it is there. Whoever had it before should not go on with it.
+         *     such a session here. Its agent is made here, unless it is there. Whoever had it before should not go on with it. What cannot
+         *     be read there is done without, if it can be, and is named in `warnings`.
          */
         post: operations["importCloudSession"];
         delete?: never;
@@ -2007,6 +2008,16 @@ export interface components {
          * @enum {string}
          */
         IfBusy: "queue" | "reject";
+        /** @description A session that was in the cloud and is one of this server now. */
+        ImportedSession: {
+            /** @description The session. */
+            session: components["schemas"]["Session"];
+            /**
+             * @description What could not be read there and is missing, or was replaced. Empty, if everything was whole but for files: of
+             *     those a resume says what came back.
+             */
+            warnings?: string[];
+        };
         /** @description What to interrupt. */
         InterruptSession: {
             /**
@@ -3883,7 +3894,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SessionBody"];
+                    "application/json": components["schemas"]["ImportedSession"];
                 };
             };
         };
