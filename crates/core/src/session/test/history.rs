@@ -6,6 +6,7 @@ use super::super::{
     BrokenHistory, Decision, History, LogEntry, Origin, RunChange, Sandbox, Session, Status,
 };
 use super::PROMPT;
+use super::resume::KEPT;
 use super::world::{Ask, World, steps};
 use crate::entry::Entry;
 use crate::id::{RunId, SessionId};
@@ -77,6 +78,8 @@ fn a_lost_end_is_logged_and_told_until_a_run_has_completed() {
     assert_eq!(decision.entries, [LogEntry { seq: last.next(), at: ctx.now, entry: logged }]);
     assert_eq!(session.last_seq(), last.next());
     let mut world = World::living_on(session);
+    // The files of that turn are all there.
+    world.found = Some(KEPT);
     world.ask(Ask::Resume).unwrap();
     world.settle();
     assert_eq!(world.session.lost_files(), Some(FilesLost::WithTurns));

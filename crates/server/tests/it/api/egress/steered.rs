@@ -14,7 +14,7 @@ const SETTINGS: &str = r#"{"env": { "MARK": "seen",
 #[tokio::test]
 async fn settings_of_an_agent_lead_its_model_nowhere_and_long_instructions_reach_it() {
     let (Some(claude), true) = (claude_program(), can_isolate()) else { return };
-    let served = served(&[]).await;
+    let served = served(&[("ASH_MAX_PREWARMED", "2")]).await;
     claude.install_into(&served.dir.join("data"));
     let files = [
         ("CLAUDE.md", "You are tested."),
