@@ -118,8 +118,9 @@ def test_what_is_refused_has_a_class_and_a_code(client: AshClient, world: World,
     nobody = uuid.uuid4()
     with pytest.raises(NotFoundError, match=rf"\(404 not_found: GET /api/sessions/{nobody}\)"):
         client.get_session(nobody)
-    with pytest.raises(NotFoundError, match="no id"):
+    with pytest.raises(InvalidRequestError, match="UUID") as no_id:
         client.get_session("../health")
+    assert (no_id.value.status_code, no_id.value.code) == (400, "invalid_request")
     with AshClient(world.url, "wrong") as stranger, pytest.raises(AuthenticationError) as unknown:
         stranger.list_agents()
     assert unknown.value.code == "unauthorized"

@@ -247,7 +247,7 @@ test("credentials, keys, usage, health", async () => {
 test("refusals have their classes", async () => {
   const nobody = "00000000-0000-4000-8000-000000000000";
   await assert.rejects(client.getSession(nobody), (error: unknown) => error instanceof ash.AshNotFoundError && error.code === "not_found" && error.requestId !== undefined);
-  await assert.rejects(client.getSession("no-uuid"), ash.AshNotFoundError);
+  await assert.rejects(client.getSession("no-uuid"), (error: unknown) => error instanceof ash.AshInvalidRequestError && error.statusCode === 400 && error.code === "invalid_request");
   await assert.rejects(client.createSession("tester", { idleTimeoutMs: -1 }), ash.AshInvalidRequestError);
   await assert.rejects(client.with({ apiKey: "wrong" }).listSessions(), ash.AshUnauthorizedError);
   await assert.rejects(client.createSession("ghost"), ash.AshNotFoundError);
