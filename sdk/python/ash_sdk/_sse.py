@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from .errors import AshProtocolError
 
-# The longest line, and the most data of one event.
-MAX_BYTES = 16 << 20
+# The longest line, and the most data of one event. The server takes messages of 24 MB and tells each as one event, with
+# what JSON adds to it.
+MAX_BYTES = 64 << 20
 
 _END_OF_LINE = re.compile(rb"[\r\n]")
 

@@ -30,6 +30,7 @@ from ash_sdk import (
     Transcript,
     directory,
 )
+from ash_sdk.content import document, text
 from ash_sdk.events import DoneEvent, RunRetryEvent, RunStartedEvent, TextDeltaEvent
 
 Through = Callable[..., tuple[AshClient, Proxy]]
@@ -179,6 +180,15 @@ def test_a_stream_that_cannot_be_taken_up_says_how_far_it_came(
     assert broke.value.last_event_id is not None
     rest = list(client.stream(session.id, after=broke.value.last_event_id, until_idle=True))
     assert [event.event for event in rest][-1] == "done"
+
+
+def test_a_log_with_a_large_document_is_followed_to_its_end(client: AshClient, session: Session) -> None:
+    attached = document(bytes(13_000_000))  # 17 MB in base64, and the server takes 24.
+    client.send_message(session.id, [attached, text("/say It is long.")])
+    told = list(client.stream(session.id, until_idle=True))
+    (prompt,) = [event for event in told if event.event == "prompt"]
+    assert prompt.data["content"][0] == attached
+    assert Transcript(told).text == "It is long."
 
 
 def started(stream: object) -> Iterator[StreamEvent]:
