@@ -5,7 +5,7 @@ import type { AshStreamEvent } from "../events.js";
 import { Transport } from "../http.js";
 import { type FollowOptions, Follower } from "../stream.js";
 import { Transcript, type TranscriptTurn, answered, textOf } from "../transcript.js";
-import type { Answer, MessageContent, MessageOptions, Sent } from "../types.js";
+import type { MessageContent, MessageOptions, Sent } from "../types.js";
 import { HistoryMethods } from "./history.js";
 import { sessionPath } from "./sessions.js";
 
@@ -17,7 +17,7 @@ export interface SendMessageOptions extends MessageOptions {
 
 /** How a message is sent and its run followed. */
 export interface SendMessageStreamOptions extends SendMessageOptions, FollowOptions {
-  /** What an abort of the signal does: it ends the run on the server (the default), or leaves it alone. */
+  /** What an abort of the signal does: it ends the run on the server, also if it waits (the default), or leaves it alone. */
   onAbort?: "interrupt" | "detach";
 }
 
@@ -119,17 +119,16 @@ async function* interruptible(
   }
 }
 
-/** Ends the run of a message, unless it is over, or another run goes on: that one is somebody else's. */
+/** Ends the run of a message, also if it still waits. It is named: whichever run goes on by then may be somebody else's. */
 async function interruptRun(transport: Transport, session: string, follower: Follower): Promise<void> {
   let runId: string | undefined;
   try {
     runId = await follower.runAfterAbort();
     if (runId === undefined) return;
-    const path = sessionPath(session, `/runs/${runId}`);
-    const { run } = await transport.json<Answer<"getRun">>({ method: "GET", path });
-    if (run.status === "running") await transport.json({ method: "POST", path: sessionPath(session, "/interrupt"), repeat: "always" });
+    const path = sessionPath(session, "/interrupt");
+    await transport.json({ method: "POST", path, json: { runId }, repeat: "always" });
   } catch (cause) {
-    // It came to its end in between.
+    // It came to its end before.
     if (cause instanceof AshApiError && cause.code === "no_such_run") return;
     const message = `the run ${runId ?? "of the message"} could not be interrupted and may go on`;
     throw new AshStreamError("not_interrupted", message, { lastEventId: follower.lastEventId, cause });

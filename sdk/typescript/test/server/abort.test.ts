@@ -44,6 +44,21 @@ test("an abort before anything was answered ends the run, too", async () => {
   }
 });
 
+test("an abort of a message that waits withdraws it, and nothing else", async () => {
+  const client = server.client();
+  const { id } = await client.createSession("tester");
+  const theirs = await client.postMessage(id, ENDLESS);
+  const controller = new AbortController();
+  const stream = client.sendMessageStream(id, "/say Never.", { signal: controller.signal });
+  const reading = (async () => {
+    for await (const event of stream) if (event.type === "run_queued") controller.abort();
+  })();
+  await assert.rejects(reading, { name: "AbortError" });
+  assert.equal((await client.getRun(id, String(stream.runId))).status, "cancelled");
+  assert.equal((await client.getRun(id, theirs.runId)).status, "running");
+  await client.endSession(id);
+});
+
 test("a client's signal does the same, and one that is aborted sends nothing", async () => {
   const { id } = await server.client().createSession("tester");
   const controller = new AbortController();
