@@ -350,17 +350,15 @@ def test_a_server_without_runs_is_not_sent_the_message_twice() -> None:
         Played(message().events(), OPENED, frame("session_start", sessionId="s"), CUT)
 
 
-def test_only_a_run_of_ours_that_goes_on_is_interrupted() -> None:
+def test_a_run_is_interrupted_by_its_name_and_only_until_its_end_was_told() -> None:
     following = message()
-    Played(following.events(), OPENED, START + frame("run_started", 4, runId="r", turn=1))
-
-    def methods(run: dict[str, Any]) -> list[str]:
-        answer = Answer(200, {}, json.dumps({"run": run}).encode())
-        return [request.method for request in Played(following.interrupted(1), answer, OPENED).requests]
-
-    assert methods({"startedAt": "t", "endedAt": None}) == ["GET", "POST"]
-    assert methods({"startedAt": "t", "endedAt": "t"}) == ["GET"]
-    assert methods({"startedAt": None, "endedAt": None}) == ["GET"]
+    start = START + frame("run_queued", position=1, runId="r")
+    Played(following.events(), OPENED, start)
+    (asked,) = Played(following.interrupted(1), refused(404, "no_such_run", retryable=False)).requests
+    assert (asked.method, asked.path, asked.body) == ("POST", "/api/sessions/s/interrupt", b'{"runId": "r"}')
+    over = message()
+    assert Played(over.events(), OPENED, START + frame("done", 2, runId="r", sessionId="s")).over
+    assert Played(over.interrupted(1)).requests == []
 
 
 def test_what_was_seen_is_known_in_the_same_history_only() -> None:

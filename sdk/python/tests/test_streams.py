@@ -191,11 +191,11 @@ def test_a_log_with_a_large_document_is_followed_to_its_end(client: AshClient, s
     assert Transcript(told).text == "It is long."
 
 
-def started(stream: object) -> Iterator[StreamEvent]:
-    """The events until the run has begun to speak."""
+def started(stream: object, until: str = "text_delta") -> Iterator[StreamEvent]:
+    """The events until the run has begun to speak, or has been told something else."""
     for event in stream:  # type: ignore[attr-defined]
         yield event
-        if isinstance(event, TextDeltaEvent):
+        if event.event == until:
             return
 
 
@@ -207,10 +207,10 @@ def outcome(client: AshClient, session: Session) -> str:
     return eventually(ended)
 
 
-def left_by(error: BaseException, stream: Any) -> None:
-    """Leaves the block of a stream whose run has begun."""
+def left_by(error: BaseException, stream: Any, until: str = "text_delta") -> None:
+    """Leaves the block of a stream whose run has begun, or has been told something else."""
     with stream:
-        list(started(stream))
+        list(started(stream, until))
         raise error
 
 
@@ -278,6 +278,17 @@ def test_a_queued_message_that_is_closed_does_not_end_the_run_before_it(client: 
     rest = list(first)
     assert isinstance(rest[-1], DoneEvent)
     assert rest[-1].stop_reason == "end_turn"
+
+
+def test_a_queued_message_that_is_cancelled_is_withdrawn_and_nothing_else_ends(
+    client: AshClient, session: Session
+) -> None:
+    first = client.send_message_detached(session.id, "/slow 20ms\n/endless")
+    second = client.send_message_stream(session.id, "/say Never.")
+    with pytest.raises(KeyboardInterrupt):
+        left_by(KeyboardInterrupt(), second, until="run_queued")
+    assert client.get_run(session.id, str(second.run_id)).status == "cancelled"
+    assert client.get_run(session.id, first.run_id).status == "running"
 
 
 def test_an_interrupt_ends_the_stream_with_done(client: AshClient, session: Session) -> None:

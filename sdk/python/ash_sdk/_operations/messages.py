@@ -144,7 +144,7 @@ class MessageOperations:
 
     @operation
     def interrupt_session(self, session_id: Id, *, run_id: Id | None = None) -> Call[Run]:
-        """Ends the run that goes on, and returns it when it is over."""
+        """Ends the run that goes on, or the one that is named, also if it still waits; returns it when it is over."""
         body = given(run_id=None if run_id is None else str(run_id))
         return call("POST", at("sessions", session_id, "interrupt"), one(Run, "run"), body=body)
 
