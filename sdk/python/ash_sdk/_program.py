@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from ._retry import Retry
@@ -20,6 +20,9 @@ from .errors import AshApiError, AshConnectionError, AshProtocolError, AshStream
 from .events import StreamEvent, event_of, made
 
 T = TypeVar("T")
+
+# The codes of refusals that do not say whether it happened all the same; `unknown` is a proxy's.
+UNSURE = ("unavailable", "internal", "unknown")
 
 
 class Lost(Exception):
@@ -144,6 +147,8 @@ class Following:
         self.finished = False
         # Somebody was there once: from then on, what fails is the connection.
         self._reached = False
+        # A request was sent that may have been heard, whatever became of its answer.
+        self._maybe_heard = False
         self._greeted = False
         self._queued_at: Any = None
         self._failures = 0
@@ -191,10 +196,18 @@ class Following:
     def _connection(self) -> Program[bool]:
         """One connection, from its request to its end. True if all was said."""
         request = self._request()
-        head: Answer = yield Open(request, self.retry.silence)
+        # Whoever is cancelled meanwhile does not come back here.
+        before, self._maybe_heard = self._maybe_heard, True
+        try:
+            head: Answer = yield Open(request, self.retry.silence)
+        except Lost as lost:
+            self._maybe_heard = before or lost.sent
+            raise
         self._reached = True
         if head.status != 200:
-            raise refusal(head.status, head.headers, head.body, str(request))
+            error = refusal(head.status, head.headers, head.body, str(request))
+            self._maybe_heard = before or error.code in UNSURE
+            raise error
         kind = head.headers.get("content-type", "nothing")
         if not kind.startswith("text/event-stream"):
             raise AshProtocolError(f"a stream of events was expected, not {kind}")
@@ -287,15 +300,32 @@ class Following:
 
     def interrupted(self, seconds: float) -> Program[None]:
         """Ends the run on the server, also if it still waits. Nobody is told if that fails."""
-        if self.message is None or self.run_id is None or self.finished:
+        if self.message is None or self.finished:
             return
-        # The run is named: whichever goes on by then may be somebody else's.
-        body = json.dumps({"runId": self.run_id}).encode()
-        headers = {"Content-Type": "application/json"}
         try:
+            self.run_id = self.run_id or (yield from self._run_of(self.message, seconds))
+            if self.run_id is None:
+                return
+            # The run is named: whichever goes on by then may be somebody else's.
+            body = json.dumps({"runId": self.run_id}).encode()
+            headers = {"Content-Type": "application/json"}
             yield Fetch(Request("POST", f"{self._path}/interrupt", headers, body, Repeat.ONCE, seconds))
         except (Lost, AshApiError, AshProtocolError):
             return
+
+    def _run_of(self, message: Request, seconds: float) -> Program[str | None]:
+        """The run of a message that may have been taken, though nothing was heard of it.
+
+        The message is sent once more with its key, which says which run it is. If it was not taken the first time, it
+        makes a run now; better one that is ended at once than one that goes on and nobody knows of.
+        """
+        if self._greeted or not self._maybe_heard:
+            return None
+        headers = {**message.headers, "Prefer": "respond-async"}
+        answer: Answer = yield Fetch(replace(message, headers=headers, timeout=seconds))
+        found = answer.json() if 200 <= answer.status < 300 else None
+        run = found.get("runId") if isinstance(found, dict) else None
+        return run if isinstance(run, str) else None
 
 
 def covers(seen: str | None, other: str) -> bool:

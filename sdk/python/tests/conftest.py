@@ -53,11 +53,13 @@ def session(client: AshClient) -> Iterator[Session]:
 
 @pytest.fixture
 def through(world: World, kind: str) -> Iterator[Callable[..., tuple[AshClient, Proxy]]]:
-    """Clients that are behind a wire that is cut."""
+    """Clients that are behind a wire that is cut, or holds back what comes first."""
     made: list[tuple[AshClient, Proxy]] = []
 
-    def make(limit: Callable[[int], int | None], **options: Any) -> tuple[AshClient, Proxy]:
-        proxy = Proxy(world.url, limit)
+    def make(
+        limit: Callable[[int], int | None] = lambda number: None, *, holds: bool = False, **options: Any
+    ) -> tuple[AshClient, Proxy]:
+        proxy = Proxy(world.url, limit, holds=holds)
         one = client_of(kind, proxy.url, world.key, **{"retry": BRISK, **options})
         made.append((one, proxy))
         return one, proxy

@@ -9,12 +9,19 @@ from collections.abc import Callable
 
 
 class Proxy:
-    """Passes bytes on. `limit(n)` says how many bytes the n-th connection lets through on the way back."""
+    """Passes bytes on. `limit(n)` says how many bytes the n-th connection lets through on the way back.
 
-    def __init__(self, target: str, limit: Callable[[int], int | None]) -> None:
+    What comes back on the first of all connections is held until `released`, if it `holds`; `held` tells that something
+    came.
+    """
+
+    def __init__(self, target: str, limit: Callable[[int], int | None], *, holds: bool = False) -> None:
         host, _, port = target.removeprefix("http://").rpartition(":")
         self._target = (host, int(port))
         self._limit = limit
+        self._holds = holds
+        self.held = threading.Event()
+        self.released = threading.Event()
         self.connections = 0
         self.cuts = 0
         self.requests: list[bytes] = []
@@ -49,6 +56,9 @@ class Proxy:
                 piece = far.recv(65536 if left is None else min(left, 65536))
                 if not piece:
                     break
+                if self._holds and number == 0:
+                    self.held.set()
+                    self.released.wait()
                 near.sendall(piece)
                 left = None if left is None else left - len(piece)
             else:
@@ -74,5 +84,6 @@ class Proxy:
                     near.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Takes no more connections."""
+        """Takes no more connections, and holds nothing back."""
         self._listener.close()
+        self.released.set()

@@ -361,6 +361,75 @@ def test_a_run_is_interrupted_by_its_name_and_only_until_its_end_was_told() -> N
     assert Played(over.interrupted(1)).requests == []
 
 
+def in_a_pause(*came: Any) -> Following:
+    """A message that was sent as often as something came of it, and rests before it is sent again."""
+    following = message()
+    program = following.events()
+    for outcome in came:
+        assert isinstance(proceed(program), Open)
+        step = proceed(program, lost=outcome) if isinstance(outcome, Lost) else proceed(program, outcome)
+        assert isinstance(step, Sleep)
+    return following
+
+
+def without_an_answer(*came: Any) -> Following:
+    """A message that was sent, and whose answer had not come, or had only begun."""
+    following = message()
+    Played(following.events(), *came)
+    return following
+
+
+@pytest.mark.parametrize(
+    "following",
+    [
+        without_an_answer(),
+        without_an_answer(OPENED),
+        without_an_answer(UNREACHED),
+        in_a_pause(CUT),
+        in_a_pause(CUT, UNREACHED),
+        in_a_pause(CUT, refused(503, "sandbox_capacity")),
+        in_a_pause(refused(503, "unavailable")),
+    ],
+)
+def test_a_message_that_may_have_been_taken_is_asked_for_its_run_and_that_is_interrupted(following: Following) -> None:
+    sent = following.message
+    assert sent is not None
+    taken = Answer(202, {}, b'{"runId": "r", "seq": 1}')
+    again, interrupt = Played(following.interrupted(1), taken, Answer(200, {}, b"{}")).requests
+    assert (again.method, again.path, again.body) == ("POST", sent.path, sent.body)
+    assert again.headers == {**sent.headers, "Prefer": "respond-async"}
+    assert (interrupt.path, interrupt.body) == ("/api/sessions/s/interrupt", b'{"runId": "r"}')
+    assert following.run_id == "r"
+
+
+@pytest.mark.parametrize(
+    "following",
+    [
+        message(),
+        in_a_pause(UNREACHED),
+        in_a_pause(refused(503, "sandbox_capacity")),
+        in_a_pause(UNREACHED, refused(429, "rate_limited")),
+    ],
+)
+def test_a_message_that_was_surely_not_taken_is_not_sent_for_its_end(following: Following) -> None:
+    assert Played(following.interrupted(1)).requests == []
+
+
+@pytest.mark.parametrize("came", [CUT, refused(404, "not_found"), Answer(200, {}, b"data: x"), Answer(200, {}, b"[]")])
+def test_nobody_is_told_that_a_run_could_not_be_found_for_its_end(came: Any) -> None:
+    following = message()
+    Played(following.events(), OPENED)
+    played = Played(following.interrupted(1), came)
+    assert played.over
+    assert len(played.requests) == 1
+
+
+def test_a_server_without_runs_is_not_sent_the_message_for_its_end() -> None:
+    following = message()
+    Played(following.events(), OPENED, frame("session_start", sessionId="s"))
+    assert Played(following.interrupted(1)).requests == []
+
+
 def test_what_was_seen_is_known_in_the_same_history_only() -> None:
     assert covers("1-7", "1-7")
     assert covers("1-7", "1-6")

@@ -335,6 +335,67 @@ def test_a_task_that_is_cancelled_ends_its_run(world: World) -> None:
     assert asyncio.run(story()) == "cancelled"
 
 
+def press_ctrl_c(when: threading.Event) -> None:
+    """Presses it as soon as something has happened."""
+
+    def press() -> None:
+        when.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+
+
+def test_whoever_presses_ctrl_c_before_anything_was_answered_ends_the_run(
+    through: Through, client: AshClient, session: Session
+) -> None:
+    waiting, proxy = through(holds=True)
+    press_ctrl_c(proxy.held)
+    with pytest.raises(KeyboardInterrupt):
+        waiting.send_message(session.id, "/slow 20ms\n/endless")
+    (run,) = client.list_runs(session.id)
+    assert run.status == "cancelled"
+
+
+def test_whoever_presses_ctrl_c_before_anything_was_answered_withdraws_what_waits(
+    through: Through, client: AshClient, session: Session
+) -> None:
+    client.send_message_detached(session.id, "/slow 20ms\n/endless")
+    waiting, proxy = through(holds=True)
+    press_ctrl_c(proxy.held)
+    with pytest.raises(KeyboardInterrupt):
+        waiting.send_message(session.id, "/say Never.")
+    assert [run.status for run in client.list_runs(session.id)] == ["cancelled", "running"]
+
+
+def test_whoever_only_leaves_before_anything_was_answered_lets_the_run_go_on(
+    through: Through, client: AshClient, session: Session
+) -> None:
+    waiting, proxy = through(holds=True)
+    press_ctrl_c(proxy.held)
+    with pytest.raises(KeyboardInterrupt):
+        waiting.send_message(session.id, "/slow 5ms\n/say One two three.", on_cancel="detach")
+    assert outcome(client, session) == "completed"
+
+
+def test_a_task_that_is_cancelled_before_anything_was_answered_ends_its_run(world: World) -> None:
+    proxy = Proxy(world.url, lambda number: None, holds=True)
+
+    async def story(session: str) -> None:
+        async with AsyncAshClient(proxy.url, world.key, retry=BRISK) as waiting:
+            task = asyncio.create_task(waiting.send_message(session, "/slow 20ms\n/endless"))
+            await asyncio.to_thread(proxy.held.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    with AshClient(world.url, world.key) as client:
+        session = client.create_session("notes")
+        asyncio.run(story(session.id))
+        assert [run.status for run in client.list_runs(session.id)] == ["cancelled"]
+        client.end_session(session.id)
+    proxy.close()
+
+
 def test_the_other_client_has_streams_to_await_too(world: World) -> None:
     async def story() -> list[str]:
         with AshClient(world.url, token=world.key, retry=BRISK) as client:
