@@ -33,13 +33,15 @@ class Ours:
         self.ash = programs / "ash"
         self.directory = tempfile.TemporaryDirectory(prefix="ash-compare-", ignore_cleanup_errors=True)
         self.running = []
+        # What this machine's own server is told, its key, its bucket and its database, is not for this one.
+        self.outside = {name: value for name, value in os.environ.items() if not name.startswith("ASH_")}
 
     def start(self, *words, **environment):
         log = Path(self.directory.name) / f"{words[0]}.log"
         with open(log, "wb") as written:
             process = subprocess.Popen(
                 [self.ash, *words], cwd=self.directory.name, stdout=written, stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
+                env={**self.outside, **environment},
             )
         self.running.append(process)
         until = time.monotonic() + PATIENCE
@@ -53,12 +55,12 @@ class Ours:
     def can_isolate(self):
         told = subprocess.run(
             [self.ash, "doctor", "--json"], cwd=self.directory.name, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, timeout=PATIENCE, check=False,
+            stderr=subprocess.DEVNULL, timeout=PATIENCE, check=False, env=self.outside,
         ).stdout
         checks = json.loads(told)["checks"]
         return all(check["verdict"] != "problem" for check in checks if check["name"] == "isolation")
 
-    def __enter__(self):
+    def serve(self):
         model = self.start("model", "--port", "0")
         data = Path(self.directory.name) / "data"
         openly = []
@@ -71,7 +73,7 @@ class Ours:
         )
         return Server("ours", url, (data / "initial-api-key").read_text().strip())
 
-    def __exit__(self, *_):
+    def end(self):
         for process in reversed(self.running):
             # Twice, so that no sandbox is left to go on without a server.
             for _ in range(2):
@@ -160,8 +162,8 @@ def main():
     base = server("base", told.base, told.key) if told.base else None
     ours = server("ours", told.ours, told.ours_key) if told.ours else None
     started = None if ours else Ours(told.programs)
-    ours = ours or started.__enter__()
     try:
+        ours = ours or started.serve()
         servers = [ours] + ([base] if base else [])
         for server in servers:
             try:
@@ -177,7 +179,7 @@ def main():
             raise SystemExit(f"it cannot be measured: {error}") from error
     finally:
         if started:
-            started.__exit__()
+            started.end()
 
     print(table(work, servers))
     if base:

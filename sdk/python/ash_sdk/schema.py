@@ -527,6 +527,7 @@ class FileContent(Model):
     content: str
     size: int
     source: FileSource
+    lossy: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1848,6 +1848,8 @@ export interface components {
             path: string;
             /** @description The content. */
             content: string;
+            /** @description Whether there are bytes in it that are no text, with U+FFFD in their place: what is written back is not what was there. */
+            lossy?: boolean;
             /**
              * Format: int64
              * @description How many bytes it has.

@@ -58,6 +58,9 @@ pub struct FileContent {
     pub path: String,
     /// The content.
     pub content: String,
+    /// Whether there are bytes in it that are no text, with U+FFFD in their place: what is written back is not what was there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lossy: bool,
     /// How many bytes it has.
     pub size: u64,
     /// Where it is.

@@ -58,18 +58,14 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         }
         lines = Some(read);
     }
+    let mut ctrl_c = watch::ctrl_c()?;
     let session = match &args.session {
         Some(text) => known(ctx, text, &args.agent).await?,
-        None => {
-            let new = CreateSession { agent: args.agent.clone(), ..CreateSession::default() };
-            let live = Live::new(&ctx.screen, "starting…");
-            match live.during(ctx.client.create_session(&new)).await {
-                Ok(session) => session.id,
-                Err(error) => return Err(suggest::agent(&ctx.client, &new.agent, error).await),
-            }
-        }
+        None => match begin(ctx, &args.agent, &mut ctrl_c).await? {
+            Some(session) => session,
+            None => return Ok(Exit::CtrlC),
+        },
     };
-    let mut ctrl_c = watch::ctrl_c()?;
     // Whoever left was told the way back.
     let (mut has_left, mut has_ended) = (false, false);
     let mut told = |watched: anyhow::Result<Watched>| {
@@ -105,6 +101,34 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
         note(&format!("session {session}; go on with: ash chat {} -s {session}", args.agent));
     }
     talked
+}
+
+/// A session of one's own; none, if Ctrl-C is pressed before it is there. The server makes it all the same, so it is
+/// waited for and ended, for nobody would know of it.
+async fn begin(ctx: &Context, agent: &str, ctrl_c: &mut Signal) -> anyhow::Result<Option<Uuid>> {
+    let new = CreateSession { agent: agent.to_owned(), ..CreateSession::default() };
+    let live = Live::new(&ctx.screen, "starting…");
+    let mut made = Box::pin(live.during(ctx.client.create_session(&new)));
+    let done = tokio::select! {
+        done = &mut made => Some(done),
+        _ = ctrl_c.recv() => None,
+    };
+    if let Some(done) = done {
+        return match done {
+            Ok(session) => Ok(Some(session.id)),
+            Err(error) => Err(suggest::agent(&ctx.client, agent, error).await),
+        };
+    }
+    note("\nthe session is ended as soon as it is there; Ctrl-C again leaves it as it is");
+    let end = async {
+        let session = made.await?.id;
+        ctx.client.end(session).await.map(|_| session)
+    };
+    tokio::select! {
+        ended = end => note(&format!("session {} has ended", ended?)),
+        _ = ctrl_c.recv() => note("left; it is in: ash session list"),
+    }
+    Ok(None)
 }
 
 /// A session that exists, and is with that agent.

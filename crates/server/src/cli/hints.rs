@@ -117,7 +117,7 @@ fn of_code(code: &str) -> Option<&'static str> {
         "import_damaged" | "invalid_bundle" => "export it again with: ash session export",
         "import_too_new" => "it was exported by a newer server; upgrade this one",
         "file_too_large" | "too_large" => "send less at once; docs/files.md has the limits",
-        "not_a_file" | "not_text" | "invalid_path" | "file_denied" => {
+        "not_a_file" | "invalid_path" | "file_denied" => {
             "ash session files <session> lists what there is"
         }
         "no_workspace" | "workspace_away" => "bring it back with: ash session resume",

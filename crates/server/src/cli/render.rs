@@ -203,13 +203,14 @@ pub(super) fn ending(done: &ServerEvent) -> Ending {
 }
 
 /// What cut a run, in words; nothing, if it ended by itself.
-pub(super) fn cut_by(done: &ServerEvent) -> Option<String> {
+pub(super) fn cut_by(done: &ServerEvent, cuts: u32) -> Option<String> {
     let reason = match done.text("stopReason")? {
         "end_turn" => return None,
         "max_turns" => "the model was asked as often as the run allows (max_turns)",
         "budget" => "its budget is used up (budget)",
         "quota" => "the account has no quota left (quota)",
         "timeout" => "it took longer than it may (timeout)",
+        "interrupted" if cuts > 0 => "by Ctrl-C (interrupted)",
         "interrupted" => "somebody interrupted it (interrupted)",
         other => return Some(format!("the run ended early: {}", one_line(other, 100))),
     };
@@ -352,7 +353,7 @@ mod test {
         ] {
             let done = event(1, "done", data.clone());
             assert_eq!(ending(&done), expected, "{data}");
-            assert_eq!(cut_by(&done).is_some(), expected == Ending::Failed, "{data}");
+            assert_eq!(cut_by(&done, 0).is_some(), expected == Ending::Failed, "{data}");
         }
     }
 

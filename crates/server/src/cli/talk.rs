@@ -110,6 +110,8 @@ struct Talk<'a> {
     typed: Option<mpsc::Receiver<Vec<u8>>>,
     questions: VecDeque<Uuid>,
     asked: JoinSet<Asked>,
+    /// The run that is shown, where one is; otherwise whichever goes on.
+    run: Option<Uuid>,
     cuts: u32,
     was_warned: bool,
     has_failed: bool,
@@ -138,6 +140,7 @@ impl<'a> Talk<'a> {
             typed: None,
             questions: VecDeque::new(),
             asked: JoinSet::new(),
+            run: None,
             cuts: 0,
             was_warned: false,
             has_failed: false,
@@ -235,6 +238,12 @@ impl<'a> Talk<'a> {
         let is_past = event.cursor.is_some_and(|cursor| cursor.seq <= self.past);
         let now = self.moment(is_past);
         self.status.hear(event, now.at, is_past);
+        if self.stay == Stay::Once && self.run.is_none() && event.run().is_some() {
+            self.run = event.run();
+            if self.cuts > 0 {
+                self.cut();
+            }
+        }
         match event.name.as_str() {
             "run_started" => self.has_failed = false,
             "error" => self.has_failed = true,
@@ -246,7 +255,7 @@ impl<'a> Talk<'a> {
             "done" => {
                 self.ended = Some(ending(event));
                 self.questions.clear();
-                if let Some(reason) = cut_by(event).filter(|_| !self.has_failed) {
+                if let Some(reason) = cut_by(event, self.cuts).filter(|_| !self.has_failed) {
                     self.story.aside(Color::Yellow, &reason, now);
                 }
                 if self.stay != Stay::Once {
@@ -367,10 +376,17 @@ impl<'a> Talk<'a> {
         self.status.set_cutting(true);
         // The run may be over before the second one is pressed, which leaves all the same.
         self.was_warned = true;
-        // Beside: whoever presses Ctrl-C again does not wait for the server.
-        let (client, session) = (self.ctx.client.clone(), self.session);
-        self.asked.spawn(async move { Asked::Cut(client.interrupt(session).await.map(drop)) });
+        // Somebody else's run may go on meanwhile: nothing is cut before it is known which.
+        if self.stay != Stay::Once || self.run.is_some() {
+            self.cut();
+        }
         None
+    }
+
+    /// Has the run cut. Beside: whoever presses Ctrl-C again does not wait for the server.
+    fn cut(&mut self) {
+        let (client, session, run) = (self.ctx.client.clone(), self.session, self.run);
+        self.asked.spawn(async move { Asked::Cut(client.interrupt(session, run).await.map(drop)) });
     }
 
     fn answered(&mut self, asked: Asked) -> anyhow::Result<Option<Watched>> {

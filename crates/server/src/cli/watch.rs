@@ -17,7 +17,8 @@ use super::questions::{Questions, Typed};
 use super::render::{Ending, Renderer, activity, cut_by, ending};
 use super::talk::{self, Beginning, Stay};
 use super::transcript::status::Status;
-use crate::client::{EventStream, Incoming, ServerEvent};
+use crate::api::Run;
+use crate::client::{ClientError, EventStream, Incoming, ServerEvent};
 
 /// What Ctrl-C does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +106,8 @@ pub(super) async fn watch(
     let mut failure = None;
     let mut reason = None;
     let mut cuts = 0;
+    // Another one may go on meanwhile: nothing is cut before it is known which.
+    let mut run = None;
     let mut cutting = JoinSet::new();
     let mut is_told = false;
     let mut ended = None;
@@ -133,7 +136,13 @@ pub(super) async fn watch(
                     }
                     if event.name == "done" {
                         ended = Some(ending(&event));
-                        reason = cut_by(&event);
+                        reason = cut_by(&event, cuts);
+                    }
+                    if run.is_none() && event.run().is_some() {
+                        run = event.run();
+                        if cuts > 0 {
+                            cut(&mut cutting, ctx, session, run);
+                        }
                     }
                 }
                 Ok(Some(Incoming::Reconnecting { .. })) => {
@@ -164,9 +173,9 @@ pub(super) async fn watch(
                     break Watched::Left;
                 }
                 note("\ncutting the run; Ctrl-C again leaves");
-                // Beside: whoever presses Ctrl-C again does not wait for the server.
-                let client = ctx.client.clone();
-                cutting.spawn(async move { client.interrupt(session).await });
+                if run.is_some() {
+                    cut(&mut cutting, ctx, session, run);
+                }
             }
             Some(told) = questions.next() => {
                 live.wipe();
@@ -196,6 +205,17 @@ pub(super) async fn watch(
         }
     }
     Ok(outcome)
+}
+
+/// Has a run cut. Beside: whoever presses Ctrl-C again does not wait for the server.
+fn cut(
+    cutting: &mut JoinSet<Result<Run, ClientError>>,
+    ctx: &Context,
+    session: Uuid,
+    run: Option<Uuid>,
+) {
+    let client = ctx.client.clone();
+    cutting.spawn(async move { client.interrupt(session, run).await });
 }
 
 /// An event as a line of JSON.

@@ -7,10 +7,10 @@ use uuid::Uuid;
 
 use crate::api::{
     CloudSessions, CreateSession, DecidePermission, Egress, Event, Events, ExecCommand,
-    ExecOutcome, ForkSession, ImportedSession, Logs, Message, Messages, PauseSession, Permission,
-    PermissionDecided, Permissions, ResumeSession, Resumed, RewindSession, Rewound, Run, RunBody,
-    Runs, SendMessage, Sent, Session, SessionBody, SessionStatus, Sessions, Snapshot, SnapshotDiff,
-    Snapshots, UpdateConfig,
+    ExecOutcome, ForkSession, ImportedSession, InterruptSession, Logs, Message, Messages,
+    PauseSession, Permission, PermissionDecided, Permissions, ResumeSession, Resumed,
+    RewindSession, Rewound, Run, RunBody, Runs, SendMessage, Sent, Session, SessionBody,
+    SessionStatus, Sessions, Snapshot, SnapshotDiff, Snapshots, UpdateConfig,
 };
 
 use super::error::ClientError;
@@ -177,10 +177,11 @@ impl Client {
         Ok(answer.session)
     }
 
-    /// Cuts the run that goes on.
-    pub async fn interrupt(&self, id: Uuid) -> Result<Run, ClientError> {
+    /// Cuts that run, also if it still waits, or else the one that goes on.
+    pub async fn interrupt(&self, id: Uuid, run: Option<Uuid>) -> Result<Run, ClientError> {
+        let which = InterruptSession { run_id: run };
         let answer: RunBody =
-            self.ask(Ask::post(at(id, "/interrupt"), &json!({}), Repeat::Never)).await?;
+            self.ask(Ask::post(at(id, "/interrupt"), &which, Repeat::Never)).await?;
         Ok(answer.run)
     }
 

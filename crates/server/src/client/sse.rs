@@ -1,7 +1,7 @@
 //! Server-sent events, taken apart as the bytes come.
 
-/// The longest line, and the most data of one event.
-const MAX_BYTES: usize = 16 << 20;
+/// The longest line, and the most data of one event. A message of 24 MB is told as one, and its pictures are escaped there.
+const MAX_BYTES: usize = 64 << 20;
 
 /// One event of a stream, as it was sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -123,6 +123,14 @@ mod test {
             frame(None, "message", "z"),
         ];
         assert_eq!(whole(text.as_bytes()), expected);
+    }
+
+    #[test]
+    fn the_largest_message_is_told_in_one_event() {
+        // 24 MB are taken, and JSON can make two bytes of one.
+        let largest = "\\n".repeat(24 << 20);
+        let told = whole(format!("event: prompt\ndata: {largest}\n\n").as_bytes());
+        assert_eq!(told[0].data.len(), largest.len());
     }
 
     #[test]

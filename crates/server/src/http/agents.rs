@@ -172,6 +172,9 @@ pub(super) async fn changed(
 async fn capture(app: &App, caller: &Caller, body: DeployAgent) -> Result<Definition, ApiError> {
     let library = app.library().clone();
     let DeployAgent { path, files, system_prompt, .. } = body;
+    // An empty one beside something else is a form's field that nobody filled in.
+    let is_left_out = |prompt: &String| prompt.is_empty() && (path.is_some() || files.is_some());
+    let system_prompt = system_prompt.filter(|prompt| !is_left_out(prompt));
     check_prompt(system_prompt.as_deref())?;
     let captured = match (path, files, system_prompt) {
         (Some(_), Some(_), _) | (Some(_), _, Some(_)) => {

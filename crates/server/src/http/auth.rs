@@ -204,12 +204,20 @@ impl Origins {
         if self.loopback && !(hosts.next().is_some_and(ours) && hosts.next().is_none()) {
             return Err(foreign(Code::FOREIGN_HOST, "This host name is not the server's"));
         }
-        match headers.get(header::ORIGIN) {
-            Some(origin) if !origin.to_str().is_ok_and(|origin| self.allows(origin)) => Err(
-                foreign(Code::FOREIGN_ORIGIN, "Pages of this origin may not send requests here"),
-            ),
-            Some(_) | None => Ok(()),
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let is_allowed = |origin: &str| self.allows(origin) || self.is_own(origin, headers);
+        if origin.to_str().is_ok_and(is_allowed) {
+            return Ok(());
         }
+        Err(foreign(Code::FOREIGN_ORIGIN, "Pages of this origin may not send requests here"))
+    }
+
+    /// Whether a page was served under the name that it asks now. On loopback, where any name can be made to lead, that
+    /// says nothing; elsewhere a page needs a key, which one of another site does not have.
+    fn is_own(&self, origin: &str, headers: &HeaderMap) -> bool {
+        let page = origin.split_once("://").map(|(_, host)| host);
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        !self.loopback && page.zip(host).is_some_and(|(page, host)| page.eq_ignore_ascii_case(host))
     }
 
     /// Whether a page may read what is answered.
@@ -295,5 +303,9 @@ mod test {
             origins.check(&headers("a", Some("https://ours.example")), &Uri::default()).is_ok()
         );
         assert!(origins.check(&headers("a", Some("http://localhost")), &Uri::default()).is_err());
+        let own = headers("ash.example:4100", Some("http://ASH.example:4100"));
+        assert!(origins.check(&own, &Uri::default()).is_ok(), "a page of the server itself");
+        let other_port = headers("ash.example:4100", Some("http://ash.example"));
+        assert!(origins.check(&other_port, &Uri::default()).is_err());
     }
 }

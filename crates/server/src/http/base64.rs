@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::prelude::BASE64_STANDARD;
 
 /// Padding that is not there says nothing that the length does not say.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -44,6 +45,17 @@ fn is_between(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
+/// The same for text that is passed on as it is, to a provider that takes one form alone.
+pub(super) fn check_strict(text: &str) -> Result<(), String> {
+    match BASE64_STANDARD.decode(text) {
+        Ok(_) => Ok(()),
+        Err(_) if LENIENT.decode(&*plain(text)).is_ok() => {
+            Err("the model takes it with its padding, with + and / and in one line".to_owned())
+        }
+        Err(_) => Err(reason(text)),
+    }
+}
+
 fn reason(text: &str) -> String {
     if text.starts_with("data:") {
         return "it is a data URL, of which only what follows the comma is wanted".to_owned();
@@ -66,7 +78,7 @@ fn reason(text: &str) -> String {
 
 #[cfg(test)]
 mod test {
-    use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
+    use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
     use proptest::prelude::*;
 
     use super::*;

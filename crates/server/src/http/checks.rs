@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use ash_engine::agent::Runtime;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
@@ -212,15 +210,16 @@ fn check_source(
             wrong("media_type must be a type like application/pdf".to_owned())
         }
         ("base64", _) if field("data").is_empty() => missing("data"),
-        ("base64", _) if BASE64_STANDARD.decode(field("data")).is_err() => {
-            wrong("data is not base64".to_owned())
-        }
+        ("base64", _) => match super::base64::check_strict(field("data")) {
+            Ok(()) => Ok(()),
+            Err(why) => wrong(format!("data is not base64: {why}")),
+        },
         ("url", _) if !field("url").starts_with("http") => {
             wrong("url must begin with http".to_owned())
         }
         ("file", _) if field("file_id").is_empty() => missing("file_id"),
         ("text", None) if field("data").is_empty() => missing("data"),
-        ("base64" | "url" | "file", _) | ("text" | "content", None) => Ok(()),
+        ("url" | "file", _) | ("text" | "content", None) => Ok(()),
         (kind, Some(_)) => one_of("type", kind, &["base64", "url", "file"]),
         (kind, None) => one_of("type", kind, &["base64", "url", "file", "text", "content"]),
     }

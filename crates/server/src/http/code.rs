@@ -55,7 +55,6 @@ codes! {
     NOT_OFFERED = "not_offered";
     NOT_PENDING = "not_pending";
     NOT_REWOUND = "not_rewound";
-    NOT_TEXT = "not_text";
     PATH_NOT_ALLOWED = "path_not_allowed";
     RATE_LIMITED = "rate_limited";
     RUNTIME_UNAVAILABLE = "runtime_unavailable";

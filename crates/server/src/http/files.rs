@@ -166,11 +166,15 @@ pub(super) async fn read(
             Ok(sent(opened.file, opened.size, media_type(&name), &disposition, source))
         }
         Format::Json => {
-            let content = text(&workspace, path.clone()).await?;
+            let content = content_of(&workspace, path.clone()).await?;
             let size = content.len() as u64;
+            let (content, lossy) = match String::from_utf8(content) {
+                Ok(text) => (text, false),
+                Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
+            };
             let source = source_view(workspace.source());
             let path = path.to_string();
-            Ok(JsonAnswer(FileContent { path, content, size, source }).into_response())
+            Ok(JsonAnswer(FileContent { path, content, lossy, size, source }).into_response())
         }
     }
 }
@@ -390,19 +394,15 @@ pub(super) fn streamed(file: File, size: u64) -> Body {
     Body::from_stream(pieces)
 }
 
-/// The text in a file.
-async fn text(workspace: &Workspace, path: FilePath) -> Result<String, ApiError> {
+/// What is in a file that is shown as text.
+async fn content_of(workspace: &Workspace, path: FilePath) -> Result<Vec<u8>, ApiError> {
     let opened = workspace.read(path, MAX_JSON).await?;
     let read = tokio::task::spawn_blocking(move || {
         let mut content = Vec::new();
         opened.file.take(MAX_JSON).read_to_end(&mut content)?;
         Ok::<_, io::Error>(content)
     });
-    let content = read.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
-    String::from_utf8(content).map_err(|_| {
-        let message = "The file is not text: read it without format=json";
-        ApiError::new(StatusCode::BAD_REQUEST, Code::NOT_TEXT, message)
-    })
+    read.await.map_err(ApiError::internal)?.map_err(ApiError::internal)
 }
 
 fn info(file: Listed) -> FileInfo {

@@ -68,7 +68,7 @@ pub(super) async fn end(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
 
 pub(super) async fn interrupt(ctx: &Context, which: &Which) -> anyhow::Result<Exit> {
     let id = prefix::session(&ctx.client, &which.id).await?;
-    let run = ctx.client.interrupt(id).await?;
+    let run = ctx.client.interrupt(id, None).await?;
     if ctx.screen.json {
         Screen::document(&RunBody { run })?;
     } else {

@@ -104,6 +104,25 @@ async fn a_block_that_no_model_could_read_is_refused() {
 }
 
 #[tokio::test]
+async fn bytes_of_a_picture_that_the_model_would_not_take_are_refused_with_the_reason() {
+    let served = Served::start().await;
+    let session = served.session().await;
+    for (data, why) in [
+        ("eA", "the model takes it with its padding, with + and / and in one line"),
+        ("eHh4\neHh4", "the model takes it with its padding, with + and / and in one line"),
+        ("no base64!", "'!' at place 10 is no digit of it"),
+    ] {
+        let source = json!({ "type": "base64", "media_type": "image/png", "data": data });
+        let answer =
+            send(&served.client, &session, json!([{ "type": "image", "source": source }])).await;
+        assert_eq!(answer.refused(400), "invalid_request");
+        let said = answer.json()["error"].as_str().unwrap().to_owned();
+        assert!(said.ends_with(&format!("source.data is not base64: {why}")), "{said}");
+    }
+    served.end().await;
+}
+
+#[tokio::test]
 async fn as_many_files_as_may_be_are_written_in_one_call_and_each_is_told_of() {
     let served = Served::start().await;
     let client = &served.client;

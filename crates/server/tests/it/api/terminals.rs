@@ -4,6 +4,8 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
@@ -196,6 +198,64 @@ async fn the_second_ctrl_c_leaves_also_when_the_turn_is_over_by_then() {
     let (code, text) = terminal.end().await;
     assert_eq!(code, 130, "{text}");
     assert!(!text.contains("Ctrl-C again"), "{text}");
+    spawned.end().await;
+}
+
+#[tokio::test]
+async fn whoever_waits_behind_another_run_cuts_only_his_own() {
+    let spawned = Spawned::start().await;
+    let (client, session) = (&spawned.client, session(&spawned.client).await);
+    let theirs = json!({ "content": "/bash sleep 1000", "detach": true });
+    client.post(&format!("/api/sessions/{session}/messages"), &theirs).await;
+    let mut chat = Terminal::open(&spawned, 80, &["chat", "coder", "/say Mine.", "-s", &session]);
+    chat.shows("waiting for").await;
+    chat.type_in(CTRL_C).await;
+    let (code, text) = chat.end().await;
+    assert_eq!(code, 130, "{text}");
+    assert!(text.contains("cut: by Ctrl-C") && !text.contains("Mine."), "{text}");
+    let runs = client.get(&format!("/api/sessions/{session}/runs")).await.ok();
+    let mut status: Vec<_> = runs["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["status"].as_str().unwrap())
+        .collect();
+    status.sort_unstable();
+    assert_eq!(status, ["cancelled", "running"], "{runs}");
+    client.post(&format!("/api/sessions/{session}/interrupt"), &json!({})).await.ok();
+    spawned.end().await;
+}
+
+#[tokio::test]
+async fn ctrl_c_while_a_session_is_made_leaves_none_behind() {
+    let spawned = Spawned::start().await;
+    let client = &spawned.client;
+    let file = |path: &str, content: &str| json!({ "path": path, "content": BASE64_STANDARD.encode(content) });
+    let held = file("install.sh", "until test -e go; do sleep 0.05; done");
+    let files = [file("CLAUDE.md", "You are tested."), held];
+    client.post("/api/agents", &json!({ "name": "held", "files": files })).await.ok();
+    let mut chat = Terminal::open(&spawned, 100, &["chat", "held", "hello"]);
+    let made = chat.until("it is made", |text| text.contains("starting"));
+    made.await;
+    let session = loop {
+        let list = client.get("/api/sessions").await.ok();
+        if let Some(id) = list["sessions"][0]["id"].as_str() {
+            break id.to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    chat.type_in(CTRL_C).await;
+    chat.shows("as soon as it is there").await;
+    let go = spawned.dir.path().join("data/sandboxes").join(&session).join("workspace/go");
+    // The workspace is made before the script is run.
+    while std::fs::write(&go, "").is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (code, text) = chat.end().await;
+    assert_eq!(code, 130, "{text}");
+    assert!(text.contains(&format!("session {session} has ended")), "{text}");
+    let session = client.get(&format!("/api/sessions/{session}")).await.ok();
+    assert_eq!(session["session"]["status"], "ended");
     spawned.end().await;
 }
 
