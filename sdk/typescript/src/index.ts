@@ -17,6 +17,7 @@ export {
   type TranscriptTool,
   type TranscriptTurn,
 } from "./transcript.js";
+export * from "./original.js";
 export * from "./errors.js";
 export type * from "./events.js";
 export type * from "./types.js";

@@ -1,7 +1,7 @@
 /** Streams against a real server, by ways that break. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { AshClient, type AshStreamEvent, Transcript } from "ash-sdk";
+import { AshClient, type AshStreamEvent, Transcript, extractDisplayItems, extractStreamDelta, extractTextFromEvent } from "ash-sdk";
 import { collect } from "../harness/events.js";
 import { type Fate, type Proxy, breakingProxy, chance } from "../harness/proxy.js";
 import { TestServer } from "../harness/server.js";
@@ -164,4 +164,20 @@ test("events of other runs are not told, also after a cut", async () => {
     assert.equal(Transcript.of(two).turns.length, 1);
     assert.match(Transcript.of(two).text, /The second/);
   });
+});
+
+test("the original's readers find what a real run says, and nothing twice", async () => {
+  const client = server.client();
+  const session = await client.createSession("tester");
+  const events = await collect(client.sendMessageStream(session.id, PROMPT, { includePartialMessages: true }));
+  const found = <T>(read: (event: AshStreamEvent) => T | null): T[] => events.flatMap((event) => read(event) ?? []);
+  const said = Transcript.of(events).text;
+  assert.equal(found(extractStreamDelta).join(""), said.replace("\n\n", ""));
+  assert.equal(found(extractTextFromEvent).join("\n\n"), said);
+  const items = found(extractDisplayItems).flat();
+  assert.deepEqual(items.map(({ type }) => type), ["text", "tool_use", "tool_result", "text"]);
+  assert.deepEqual(items.slice(1, 3), [
+    { type: "tool_use", content: "bash", toolName: "bash", toolInput: "command: echo one; echo two" },
+    { type: "tool_result", content: "one\ntwo" },
+  ]);
 });

@@ -1,5 +1,6 @@
 /** Code as it was written for the original's client: it has to compile. It is never run. */
-import { AshClient, type Agent, type AshStreamEvent, type Session, type SessionStatus } from "ash-sdk";
+import { AshClient, type Agent, type AshStreamEvent, type Session, type SessionStatus, extractDisplayItems, extractStreamDelta, extractTextFromEvent } from "ash-sdk";
+import type * as ash from "ash-sdk";
 
 export async function asBefore(): Promise<unknown[]> {
   const client = new AshClient({ serverUrl: "http://localhost:4100", apiKey: "key" });
@@ -43,3 +44,35 @@ export function exact(event: AshStreamEvent): string {
   if (event.type === "text_delta") return event.data.name;
   return event.type;
 }
+
+/** The original's helpers, as they are called there. */
+export async function shown(events: AsyncIterable<AshStreamEvent>): Promise<ash.DisplayItem[]> {
+  const all: ash.DisplayItem[] = [];
+  for await (const event of events) {
+    if (event.type !== "message") continue;
+    const text: string | null = extractTextFromEvent(event.data) ?? extractStreamDelta(event.data);
+    if (text !== null) all.push({ type: "text" satisfies ash.DisplayItemType, content: text });
+    const items = extractDisplayItems(event.data);
+    for (const item of items ?? []) if (item.toolName !== undefined) all.push(item);
+  }
+  return all;
+}
+
+/** The bodies that the original names, with the fields that it has in them. */
+export const bodies = (agent: Agent, session: Session, problem: ash.ApiError, counted: ash.UsageEvent) => {
+  const kind: ash.UsageEventType = counted.eventType;
+  return [
+    { agent: "a", credentialId: "c", extraEnv: { A: "b" }, model: "m", systemPrompt: "s" } satisfies ash.CreateSessionRequest,
+    { content: "hi", includePartialMessages: true, model: "m" } satisfies ash.SendMessageRequest,
+    { name: "a", path: "/p" } satisfies ash.DeployAgentRequest,
+    { agents: [agent] } satisfies ash.ListAgentsResponse,
+    { messages: [], hasMore: false } satisfies ash.ListMessagesResponse,
+    { events: [], hasMore: false } satisfies ash.ListSessionEventsResponse,
+    { credentials: [] } satisfies ash.ListCredentialsResponse,
+    { attachments: [] } satisfies ash.ListAttachmentsResponse,
+    { events: [counted] } satisfies ash.ListUsageResponse,
+    { items: [] } satisfies ash.ListQueueResponse,
+    { sessions: [session], nextCursor: null } satisfies ash.ListSessionsResponse,
+    [kind, problem.error, problem.statusCode] satisfies (string | number)[],
+  ];
+};
