@@ -173,7 +173,7 @@ impl Death {
             ),
             Self::DiskFull => Failure::new(
                 FailureCode::SandboxDiskFull,
-                "the sandbox was stopped because its workspace reached its disk limit, or the server's disk is full",
+                "the sandbox was stopped because its files reached their disk limit or lie deeper than they can be counted, or the server's disk is full",
             ),
             Self::Unseen => {
                 Failure::new(FailureCode::SandboxDied, "the sandbox ended; how was not seen")

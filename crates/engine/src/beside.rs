@@ -1,6 +1,8 @@
 //! What is asked of a session beside its conversation: the end of a run, a command in its sandbox,
 //! what its sandbox had to say.
 
+use std::time::Duration;
+
 use ash_core::id::{RunId, SessionId, TenantId};
 use ash_core::number::Seq;
 use ash_core::refusal::Refusal;
@@ -16,6 +18,9 @@ use crate::registry::{Decided, Want};
 
 /// How many commands may run beside one agent.
 pub(crate) const MAX_COMMANDS: usize = 16;
+
+/// A command that takes as long as this is in use of the session until its end, and not only at its beginning.
+const LONG_COMMAND: Duration = Duration::from_secs(1);
 
 /// How many entries of a log are looked at in one read.
 const ENTRIES: u32 = 500;
@@ -92,8 +97,14 @@ impl Engine {
                 }
             }
         };
-        let _place = self.shared.commands.begin(session).ok_or(EngineError::Overloaded)?;
-        match self.shared.host.exec(sandbox, request).await {
+        let place = self.shared.commands.begin(session).ok_or(EngineError::Overloaded)?;
+        let (begun, result) = (self.shared.now(), self.shared.host.exec(sandbox, request).await);
+        // A session without use is so from its end on, which matters if it was long after its beginning.
+        if self.shared.now() >= begun.plus(LONG_COMMAND) {
+            let _counted_from_its_beginning = self.decide(tenant, session, Request::Use).await;
+        }
+        drop(place);
+        match result {
             Ok(result) => {
                 // What it began with is captured; what it ended with is not.
                 let now = self.shared.store.session(tenant, session).await?;

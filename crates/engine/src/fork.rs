@@ -85,7 +85,9 @@ impl Engine {
         let id = self.shared.ids.make(self.shared.now(), SessionId::from_parts);
         let ctx = self.shared.context();
         let (origin, epoch) = (Origin::Fork(parent), of.session.log_epoch().next());
-        let lives = of.session.expires_at().map(|at| at.since(of.record.created_at));
+        // Of a session from before this was written down it is told by its ages.
+        let since_made = || of.session.expires_at().map(|at| at.since(of.record.created_at));
+        let lives = of.session.time_to_live().or_else(since_made);
         let (session, decision) =
             Session::with_history(&ctx, id, origin, epoch, history, Some(snapshot));
         let session =

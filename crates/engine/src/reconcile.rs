@@ -96,22 +96,22 @@ async fn take_up_unsettled(shared: &Shared, registry: &Arc<Registry>) -> Result<
 /// Sessions at rest have deadlines too: a frozen sandbox is evicted, a time to live runs out.
 async fn wake_overdue(shared: &Shared, registry: &Arc<Registry>) -> Result<(), PassError> {
     // One page: those that are left are found by the next pass, and are the least overdue.
-    for session in shared.store.due_sessions(shared.now(), PAGE).await? {
+    for (session, _) in shared.store.due_sessions(shared.now(), PAGE).await? {
         registry.wake(session);
     }
     Ok(())
 }
 
-/// The same for those whose deadline has come since it was looked for last: whoever was woken then and still has it is
-/// left to the next pass. Says who has one now.
+/// The same for deadlines that have come since they were looked for last: whoever was woken for one then and still has it
+/// is left to the next pass, unless another one has come. Says which there are now.
 pub(crate) async fn wake_newly_due(
     shared: &Shared,
     registry: &Arc<Registry>,
-    woken: &BTreeSet<SessionId>,
-) -> Result<BTreeSet<SessionId>, StoreError> {
+    woken: &BTreeSet<(SessionId, Timestamp)>,
+) -> Result<BTreeSet<(SessionId, Timestamp)>, StoreError> {
     let due: BTreeSet<_> =
         shared.store.due_sessions(shared.now(), PAGE).await?.into_iter().collect();
-    for &session in due.difference(woken) {
+    for &(session, _) in due.difference(woken) {
         registry.wake(session);
     }
     Ok(due)

@@ -207,8 +207,9 @@ pub trait Store: QueueStore + AttachmentStore + Send + Sync + 'static {
     /// Every session of any tenant that holds a place: something runs for it, or may, or will after a rewind.
     /// One that cannot be read is left out. The cost grows with what is alive.
     async fn housed_sessions(&self) -> Result<Vec<Session>>;
-    /// Sessions of any tenant with a deadline at or before `now`, most overdue first.
-    async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>>;
+    /// Sessions of any tenant with a deadline at or before `now`, and that, most overdue first.
+    async fn due_sessions(&self, now: Timestamp, limit: u32)
+    -> Result<Vec<(SessionId, Timestamp)>>;
     /// Sessions of any tenant that have not ended though their agent was deleted, by id, after
     /// `after`.
     async fn abandoned_sessions(

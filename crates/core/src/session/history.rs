@@ -197,6 +197,7 @@ impl Session {
             last_active: ctx.now,
             last_message_at: None,
             expires_at: None,
+            time_to_live: None,
             recalled: None,
             if_lost: IfLost::default(),
             idle_timeout: None,
@@ -245,6 +246,6 @@ impl Session {
     /// The same session, which ends by itself after some time.
     #[must_use]
     pub fn with_time_to_live(self, ctx: &Context<'_>, time_to_live: Option<Duration>) -> Self {
-        Self { expires_at: time_to_live.map(|ttl| ctx.now.plus(ttl)), ..self }
+        Self { expires_at: time_to_live.map(|ttl| ctx.now.plus(ttl)), time_to_live, ..self }
     }
 }

@@ -198,6 +198,8 @@ pub enum Fact {
         /// What came of it.
         outcome: AwayOutcome,
     },
+    /// Something beside the agent uses the sandbox, a command for example: it is not idle.
+    InUse,
     /// It is later now. Whatever is overdue is led out of its state.
     TimePassed,
     /// The task that drives the session panicked.

@@ -113,6 +113,9 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_message_at: Option<Timestamp>,
     expires_at: Option<Timestamp>,
+    /// How long it was to live when it began here: a fork lives as long. It began elsewhere if it was imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    time_to_live: Option<Duration>,
     /// What the agent knew of the conversation when its sandbox was last started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     recalled: Option<Conversation>,
@@ -184,6 +187,7 @@ impl Session {
             last_active: ctx.now,
             last_message_at: None,
             expires_at: time_to_live.map(|ttl| ctx.now.plus(ttl)),
+            time_to_live,
             recalled: None,
             if_lost: IfLost::default(),
             idle_timeout: None,
@@ -232,6 +236,11 @@ impl Session {
             native @ (Native::None | Native::Intact | Native::Rebuilt | Native::Lost) => native,
         };
         Conversation { native, turns: turns.min(turns_in_log), turns_in_log }
+    }
+
+    /// How long it was to live when it began here, if that was written down.
+    pub fn time_to_live(&self) -> Option<Duration> {
+        self.time_to_live
     }
 
     /// When it ends by itself.

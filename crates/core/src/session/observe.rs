@@ -24,6 +24,7 @@ impl Session {
             Fact::SandboxStarted { incarnation, found } => {
                 self.sandbox_started(ctx, &mut out, incarnation, found);
             }
+            Fact::InUse => self.in_use(ctx),
             Fact::TimePassed => self.time_passed(ctx, &mut out),
             Fact::Persisted { number, outcome } => {
                 self.persisted(ctx, &mut out, number, outcome);
@@ -377,6 +378,12 @@ impl Session {
         self.capture_is_late(ctx, out);
         self.rewind_is_late(ctx, out);
         self.keeping_is_late(ctx, out);
+    }
+
+    fn in_use(&mut self, ctx: &Context<'_>) {
+        if self.is_idle() {
+            self.last_active = self.last_active.max(ctx.now);
+        }
     }
 
     /// Asks for the stop again. Whoever waits for it, to start anew or to go back, waits only so often.

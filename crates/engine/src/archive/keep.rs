@@ -6,7 +6,7 @@ use ash_core::id::{SessionId, SnapshotId, TenantId};
 use ash_core::time::Timestamp;
 use ash_snapshot::{Collect, Others, SnapshotError};
 
-use super::{Archive, ArchiveError, Places, WORKSPACE, ours, theirs};
+use super::{Archive, ArchiveError, MAX_ENTRIES, Places, WORKSPACE, ours, theirs};
 use crate::files::Stored;
 use crate::host::{Away, Collected};
 
@@ -37,10 +37,18 @@ impl Archive {
             Err(error) => return Err(error),
         }
         // What is there is looked at once more, whatever anybody remembers of it.
-        match self.capture((tenant, session), places, Some(id))? {
-            Some(_) => Ok(Away::Changed),
-            None => Ok(Away::Gone),
+        if self.capture((tenant, session), places, Some(id))?.is_some() {
+            return Ok(Away::Changed);
         }
+        // And what was stored of it is read: after this there is no other copy to find that out with.
+        if repository.doubt_snapshot(theirs(id), MAX_ENTRIES)? {
+            return Ok(Away::Gone);
+        }
+        tracing::warn!(
+            session.id = %session, snapshot.id = %id,
+            "snapshot {id} of session {session} is damaged; its files stay, and are stored again",
+        );
+        Ok(Away::Unsaved)
     }
 
     /// The files of a snapshot, here or in the cloud; nothing, if it is lost. Blocks.

@@ -34,9 +34,8 @@ use super::quota::DiskLimits;
 use super::retell::Lines;
 use super::state::{ChildOfOurs, State};
 use super::users::Users;
-use super::word::{death_by, done, failed, is_harmless, not_prepared, start_failed};
+use super::word::{death_by, done, failed, is_harmless, not_ready, start_failed};
 use super::workspace::{self, Known, Prepared, Saved};
-use crate::archive::ArchiveError;
 use crate::host::{HostError, Reporter, SandboxRef, Start};
 
 /// How long to wait between two looks.
@@ -227,12 +226,7 @@ impl Inner {
             let whose = (host.users(), host.disk(), &*host.options.boot_id);
             workspace::prepare(&host.files, sandbox, seed.as_deref(), known, whose)
         });
-        prepared.await.map_err(start_failed)?.map_err(|error| {
-            match error.downcast::<ArchiveError>() {
-                Ok(error) => not_prepared(error),
-                Err(error) => start_failed(error),
-            }
-        })
+        prepared.await.map_err(start_failed)?.map_err(not_ready)
     }
 
     /// The users of sandboxes, where they have any.

@@ -1,5 +1,7 @@
 //! What is said to a bridge, and what its answers and its end mean.
 
+use std::error::Error;
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
@@ -90,8 +92,38 @@ pub(super) fn archive_failed(attempted: &'static str, error: &ArchiveError) -> H
     HostError { is_out_of_reach, ..failed(attempted, error) }
 }
 
+/// Whether it is room on the disk that something has failed for.
+fn is_full(error: &(dyn Error + 'static)) -> bool {
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    let mut reasons = std::iter::successors(Some(error), |&error| error.source());
+    reasons.any(|reason| {
+        reason.downcast_ref::<io::Error>().is_some_and(|reason| full.contains(&reason.kind()))
+    })
+}
+
+fn no_room() -> Failure {
+    Failure::new(
+        FailureCode::SandboxDiskFull,
+        "the server's disk is full: its files could not be made ready",
+    )
+}
+
 /// Why the files of a session could not be made ready.
+pub(super) fn not_ready(error: io::Error) -> Failure {
+    if is_full(&error) {
+        return no_room();
+    }
+    match error.downcast::<ArchiveError>() {
+        Ok(error) => not_prepared(error),
+        Err(error) => start_failed(error),
+    }
+}
+
+/// The same of what an archive has of them.
 pub(super) fn not_prepared(error: ArchiveError) -> Failure {
+    if is_full(&error) {
+        return no_room();
+    }
     match error {
         ArchiveError::Cloud(CloudError::Unavailable(_) | CloudError::Unfit(_)) => Failure::new(
             FailureCode::CloudUnavailable,

@@ -128,7 +128,7 @@ impl Driver {
             // Looked at first, and not only when nothing else comes: an agent that never stops
             // talking must not outrun its own deadline.
             if is_due {
-                self.absorb(&mut owned, hands, &[Fact::TimePassed]).await?;
+                self.absorb(&mut owned, hands, &self.time_passed()).await?;
                 continue;
             }
             let shared = Arc::clone(&self.shared);
@@ -146,6 +146,12 @@ impl Driver {
                 () = sleep_until(&shared, deadline) => {}
             }
         }
+    }
+
+    /// What is heard when something is due. Where a command goes on, nothing is idle.
+    fn time_passed(&self) -> Vec<Fact> {
+        let is_used = self.shared.commands.goes_on_in(self.id);
+        is_used.then_some(Fact::InUse).into_iter().chain([Fact::TimePassed]).collect()
     }
 
     /// Makes the session ours and does what it is owed.
@@ -168,7 +174,7 @@ impl Driver {
         // The last owner may have died between a commit and telling its followers.
         self.shared.bus.publish(self.id, owned.session.last_seq(), &[]);
         hands.perform(&owned.record, owed);
-        let mut news = vec![Fact::TimePassed];
+        let mut news = self.time_passed();
         if after_panic {
             news.push(Fact::DriverPanicked { last_seq: owned.session.last_seq() });
         }
@@ -475,6 +481,7 @@ fn size_of_reports(fact: &Fact) -> usize {
         | Fact::Persisted { .. }
         | Fact::PutBack { .. }
         | Fact::PutAway { .. }
+        | Fact::InUse
         | Fact::TimePassed
         | Fact::DriverPanicked { .. } => 0,
     }

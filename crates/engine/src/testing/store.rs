@@ -199,7 +199,7 @@ through_the_line! {
     fn abandoned_sessions(after: Option<SessionId>, limit: u32) -> Vec<SessionId>;
     fn sandboxed_sessions(after: Option<SessionId>, limit: u32) -> Vec<(SessionId, Incarnation)>;
     fn housed_sessions() -> Vec<Session>;
-    fn due_sessions(now: Timestamp, limit: u32) -> Vec<SessionId>;
+    fn due_sessions(now: Timestamp, limit: u32) -> Vec<(SessionId, Timestamp)>;
     fn expected_incarnation(id: SessionId) -> Option<Incarnation>;
     fn census() -> Census;
     fn events_after(session: SessionId, after: Seq, limit: u32) -> Vec<LogEntry>;

@@ -53,6 +53,22 @@ async fn files_that_may_go_in_seconds_go_in_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_deadlines_of_a_session_that_come_right_after_each_other_are_both_seen_to() {
+    let (evict_after, cold_ttl) = (Duration::from_secs(1), Duration::from_secs(2));
+    let policy = Policy { evict_after, cold_ttl, ..Policy::default() };
+    let world = TestEngine::with_policy(policy).await;
+    for step in 0..5 {
+        // At different moments between two looks for deadlines.
+        tokio::time::sleep(Duration::from_millis(step * 200)).await;
+        let session = world.session().await;
+        world.engine.pause(&tenant(), session, IfRunning::Freeze).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let files = world.stored(session).await.keeping().files();
+        assert_eq!(files, FilesPlace::Away, "step {step}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn files_that_may_go_when_a_session_comes_to_rest_go_then() {
     let policy = Policy { cold_ttl: Duration::ZERO, ..Policy::default() };
     let world = TestEngine::with_policy(policy).await;

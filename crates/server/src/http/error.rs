@@ -332,16 +332,15 @@ impl From<FileError> for ApiError {
 /// A session that could not be started.
 pub(crate) fn start_failed(code: FailureCode, message: &str) -> ApiError {
     let status = match code {
-        FailureCode::SandboxCapacity | FailureCode::CloudUnavailable => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        FailureCode::SandboxCapacity
+        | FailureCode::CloudUnavailable
+        | FailureCode::SandboxDiskFull => StatusCode::SERVICE_UNAVAILABLE,
         FailureCode::SnapshotDamaged | FailureCode::NoSavedState => StatusCode::CONFLICT,
         FailureCode::RuntimeMissing | FailureCode::HookFailed => StatusCode::UNPROCESSABLE_ENTITY,
         FailureCode::SandboxStartFailed
         | FailureCode::SandboxStartTimeout
         | FailureCode::SandboxDied
         | FailureCode::SandboxOutOfMemory
-        | FailureCode::SandboxDiskFull
         | FailureCode::SandboxLost
         | FailureCode::SandboxStuck
         | FailureCode::AgentUnresponsive

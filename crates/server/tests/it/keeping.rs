@@ -157,6 +157,39 @@ async fn files_that_are_not_as_in_the_snapshot_stay() {
 }
 
 #[tokio::test]
+async fn files_whose_only_copy_was_damaged_are_stored_again_before_they_go() {
+    let mut world = World::start().await;
+    let session = world.session().await;
+    world.say(session, "/bash head -c 400000 /dev/urandom > big").await;
+    world.engine.stop(&tenant(), session).await.unwrap();
+    world.captured(session).await;
+    let big = world.host.workspace(session).join("big");
+    let before = std::fs::read(&big).unwrap();
+    let packs = world.dir.join("data/snapshots/default/packs");
+    let shards = std::fs::read_dir(packs).unwrap();
+    let packs = shards.flat_map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap());
+    let largest = packs.map(|pack| pack.unwrap().path());
+    let largest = largest.max_by_key(|pack| std::fs::metadata(pack).unwrap().len()).unwrap();
+    // In the middle of the file, where no list of what is in the pack is.
+    let mut bytes = std::fs::read(&largest).unwrap();
+    bytes[200_000..200_064].iter_mut().for_each(|byte| *byte ^= 0xff);
+    std::fs::remove_file(&largest).unwrap();
+    std::fs::write(&largest, bytes).unwrap();
+    world.with_policy(|policy| policy.cold_ttl = SOON).await;
+    let stays = |it: &Session| matches!(it.keeping().files(), FilesPlace::Stay { .. });
+    world.until_it(session, |it| stays(it) && it.persistence().is_settled()).await;
+    assert!(std::fs::read(&big).unwrap() == before, "nothing was removed");
+    // They are stored again, so that they can go the next time.
+    world.with_policy(|policy| policy.min_free_bytes = u64::MAX).await;
+    world.engine.make_space().await.unwrap();
+    world.until_away(session).await;
+    let back = world.engine.resume(&tenant(), session, RequireState::Yes).await.unwrap();
+    assert_eq!(back.receipt.unwrap().workspace, Workspace::Restored);
+    assert!(std::fs::read(&big).unwrap() == before, "it is what it was");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn files_are_removed_and_wanted_at_once_and_nothing_is_lost() {
     let mut world = World::start().await;
     let session = world.stopped().await;

@@ -104,6 +104,8 @@ pub(super) enum Failure {
     Cut(String),
     /// Fewer or more bytes came than there are.
     Length { expected: u64, came: u64 },
+    /// As many bytes came as there are, and others.
+    Altered,
     /// The object is longer than was asked for.
     TooLong(io::Error),
     /// Something else.
@@ -114,7 +116,11 @@ impl Failure {
     /// Whether the next attempt may succeed.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Busy(_) | Self::Stalled(_) | Self::Cut(_) | Self::Length { .. } => true,
+            Self::Busy(_)
+            | Self::Stalled(_)
+            | Self::Cut(_)
+            | Self::Length { .. }
+            | Self::Altered => true,
             Self::NotFound
             | Self::Exists
             | Self::Refused(_)
@@ -133,6 +139,7 @@ impl Failure {
             | Self::Stalled(_)
             | Self::Cut(_)
             | Self::Length { .. }
+            | Self::Altered
             | Self::TooLong(_)
             | Self::Other(_) => None,
         }
@@ -146,7 +153,7 @@ impl Failure {
             Self::Refused(Answered { status: 401 | 403, .. }) => io::ErrorKind::PermissionDenied,
             Self::Stalled(_) => io::ErrorKind::TimedOut,
             Self::Cut(_) => io::ErrorKind::NotConnected,
-            Self::Length { .. } => io::ErrorKind::UnexpectedEof,
+            Self::Length { .. } | Self::Altered => io::ErrorKind::UnexpectedEof,
             Self::TooLong(_) => io::ErrorKind::InvalidData,
             Self::Refused(_) | Self::Other(_) => io::ErrorKind::Other,
         }
@@ -234,6 +241,7 @@ pub fn is_missing_bucket(error: &io::Error) -> bool {
         | Failure::Stalled(_)
         | Failure::Cut(_)
         | Failure::Length { .. }
+        | Failure::Altered
         | Failure::TooLong(_)
         | Failure::Other(_) => false,
     })
@@ -262,6 +270,7 @@ impl fmt::Display for Failed {
             Failure::Length { expected, came } => {
                 write!(f, "{came} bytes came and {expected} were to come")
             }
+            Failure::Altered => f.write_str("what is there is not what was put"),
             Failure::TooLong(error) => error.fmt(f),
             Failure::Other(why) => f.write_str(why),
         }?;

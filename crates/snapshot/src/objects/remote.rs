@@ -209,14 +209,40 @@ impl RemoteObjects {
 
     /// Makes sure that all of an object is there that was just put. If not, it is taken away: nothing names it yet.
     async fn is_all_there(&self, name: &str, length: u64) -> io::Result<()> {
-        let came = self.size(name).await?;
+        let came = match self.size(name).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            came => came?,
+        };
         if came == length {
             return Ok(());
         }
-        let (path, patience) = (self.path(name)?, self.limits.patience(0));
-        // One that stays is of no use to anybody, and is put under another name the next time.
-        let _gone_or_not = timeout(patience, self.store.delete(&path)).await;
-        Err(self.failed(name, Failure::Length { expected: length, came }, 1))
+        Err(self.take_away(name, Failure::Length { expected: length, came }).await)
+    }
+
+    /// The same for every byte of it.
+    async fn is_as_put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let expected = bytes.len() as u64;
+        let failure = match self.read(name, GetOptions::default(), expected).await {
+            Ok((found, _)) if found == bytes => return Ok(()),
+            Ok((found, _)) if found.len() == bytes.len() => Failure::Altered,
+            Ok((found, _)) => Failure::Length { expected, came: found.len() as u64 },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Failure::Length { expected, came: 0 }
+            }
+            // It is longer.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Failure::Altered,
+            Err(error) => return Err(error),
+        };
+        Err(self.take_away(name, failure).await)
+    }
+
+    /// Takes away what was put and is not what it was to be.
+    async fn take_away(&self, name: &str, failure: Failure) -> io::Error {
+        if let Ok(path) = self.path(name) {
+            // One that stays is of no use to anybody, and is put under another name the next time.
+            let _gone_or_not = timeout(self.limits.patience(0), self.store.delete(&path)).await;
+        }
+        self.failed(name, failure, 1)
     }
 }
 
@@ -257,7 +283,14 @@ impl Objects for RemoteObjects {
         if bytes.len() as u64 > MAX_OBJECT {
             return Err(too_long(name, MAX_OBJECT));
         }
-        self.wait_for(self.create(name, bytes.to_vec().into()))
+        self.wait_for(async {
+            let put = self.create(name, bytes.to_vec().into()).await?;
+            // These are few and small, and name what else there is: each is read once, as who needs it will read it.
+            if put == Put::Created {
+                self.is_as_put(name, bytes).await?;
+            }
+            Ok(put)
+        })
     }
 
     fn begin(&self) -> io::Result<Box<dyn NewObject + '_>> {

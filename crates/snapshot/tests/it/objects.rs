@@ -1,7 +1,6 @@
 //! What every store must do, and that every one does.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ash_snapshot::objects::{
     CachedObjects, GoogleCredentials, Limits, LocalObjects, MemoryObjects, Objects, Options, Put,
@@ -186,27 +185,40 @@ fn google_keeps_what_it_is_given() {
 }
 
 #[test]
-fn what_a_server_has_kept_half_of_was_not_put() {
+fn what_a_server_has_kept_otherwise_was_not_put() {
     for (whose, scheme) in [(Whose::Amazon, "s3"), (Whose::Google, "gs")] {
-        let halves = Arc::new(AtomicBool::new(true));
-        let told = Arc::clone(&halves);
-        let server = Server::odd(whose, move |request| {
-            let is_halved = request.method == "PUT" && told.load(Ordering::Relaxed);
-            if is_halved { Manner::Halve } else { Manner::Right }
+        let manner = Arc::new(Mutex::new(Manner::Right));
+        let told = Arc::clone(&manner);
+        let server = Server::odd(whose, move |request| match request.method.as_str() {
+            "PUT" => *told.lock().unwrap(),
+            _ => Manner::Right,
         });
         let url = format!("{scheme}://{}/prefix", server::BUCKET);
         let objects = open(&url, &reaching(&server.endpoint())).unwrap();
-        let put = || {
+        let streamed = |name: &str| {
             let mut new = objects.begin().unwrap();
             new.write(b"all of it").unwrap();
-            new.finish("packs/aa/one")
+            new.finish(name)
         };
-        let error = put().unwrap_err();
-        assert!(is_transient(&error), "{error}");
-        assert!(objects.list("packs/").unwrap().is_empty(), "nobody finds it");
-        halves.store(false, Ordering::Relaxed);
-        assert_eq!(put().unwrap(), Put::Created);
-        assert_eq!(objects.get("packs/aa/one", 99).unwrap(), b"all of it");
+        let whole = |name: &str| objects.put(name, b"all of it");
+        // Of what is written piece by piece, which can be much, only the length is looked at.
+        let tried = [
+            (&streamed as &dyn Fn(&str) -> _, "streamed", &[Manner::Halve, Manner::Lose][..]),
+            (&whole, "whole", &[Manner::Halve, Manner::Lose, Manner::Alter]),
+        ];
+        for (put, how, manners) in tried {
+            let name = format!("packs/aa/{how}");
+            for wrong in manners {
+                *manner.lock().unwrap() = *wrong;
+                let error = put(&name).unwrap_err();
+                assert!(is_transient(&error), "{how}, {wrong:?}: {error}");
+                assert!(objects.list("packs/").unwrap().is_empty(), "nobody finds it");
+            }
+            *manner.lock().unwrap() = Manner::Right;
+            assert_eq!(put(&name).unwrap(), Put::Created);
+            assert_eq!(objects.get(&name, 99).unwrap(), b"all of it");
+            objects.delete(&name).unwrap();
+        }
     }
 }
 

@@ -53,6 +53,10 @@ pub(crate) enum Manner {
     KeepIt,
     /// Half of what is put is kept, and it is said that all is well.
     Halve,
+    /// The same, of what is put with another byte in it.
+    Alter,
+    /// The same, of what is not kept at all.
+    Lose,
 }
 
 /// A request.
@@ -197,7 +201,9 @@ impl Shared {
             | Manner::AllOfIt
             | Manner::ListNothing
             | Manner::KeepIt
-            | Manner::Halve => self.done(&request, manner),
+            | Manner::Halve
+            | Manner::Alter
+            | Manner::Lose => self.done(&request, manner),
         };
         let Answer { status, headers, mut body } = answer;
         if manner == Manner::Wrong
@@ -241,8 +247,15 @@ impl Shared {
                 if manner == Manner::Halve {
                     kept.0.truncate(request.body.len() / 2);
                 }
+                if manner == Manner::Alter
+                    && let Some(byte) = kept.0.first_mut()
+                {
+                    *byte ^= 4;
+                }
                 let headers = vec![("etag", etag(&kept.0))];
-                objects.insert(request.name.clone(), kept);
+                if manner != Manner::Lose {
+                    objects.insert(request.name.clone(), kept);
+                }
                 Answer { status: 200, headers, body: Vec::new() }
             }
             "GET" if request.name.is_empty() => {

@@ -256,12 +256,16 @@ impl Store for MemoryStore {
         Ok(abandoned.take(limit as usize).map(|row| row.record.id).collect())
     }
 
-    async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {
+    async fn due_sessions(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(SessionId, Timestamp)>> {
         let tables = self.tables();
         let due = tables.sessions.values().filter_map(|row| Some((row.due_at?, row.record.id)));
         let mut due: Vec<_> = due.filter(|(at, _)| *at <= now).collect();
         due.sort_unstable();
-        Ok(due.into_iter().take(limit as usize).map(|(_, id)| id).collect())
+        Ok(due.into_iter().take(limit as usize).map(|(at, id)| (id, at)).collect())
     }
 
     async fn expected_incarnation(&self, id: SessionId) -> Result<Option<Incarnation>> {

@@ -147,8 +147,14 @@ pub(super) fn housed_sessions(db: &Connection) -> Result<Vec<Session>> {
     Ok(read.filter(|session| Place::of(session).is_some()).collect())
 }
 
-pub(super) fn due_sessions(db: &Connection, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {
-    list(db, sql::DUE_SESSIONS, params![now.as_millis(), limit], rows::session_id)
+pub(super) fn due_sessions(
+    db: &Connection,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<(SessionId, Timestamp)>> {
+    list(db, sql::DUE_SESSIONS, params![now.as_millis(), limit], |row| {
+        Ok((rows::session_id(row)?, Timestamp::from_millis(row.get(1)?)))
+    })
 }
 
 pub(super) fn expected_incarnation(db: &Connection, id: SessionId) -> Result<Option<Incarnation>> {

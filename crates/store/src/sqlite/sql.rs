@@ -197,7 +197,7 @@ statements! {
             AND id > ?1
          ORDER BY id LIMIT ?2";
     DUE_SESSIONS =
-        "SELECT id FROM session WHERE due_at IS NOT NULL AND due_at <= ?1
+        "SELECT id, due_at FROM session WHERE due_at IS NOT NULL AND due_at <= ?1
          ORDER BY due_at, id LIMIT ?2";
     EXPECTED_INCARNATION =
         "SELECT incarnation FROM session WHERE id = ?1 AND sandbox <> 'none'";

@@ -273,7 +273,11 @@ impl Store for SqliteStore {
         self.readers.perform(move |db| read::abandoned_sessions(db, after, limit)).await
     }
 
-    async fn due_sessions(&self, now: Timestamp, limit: u32) -> Result<Vec<SessionId>> {
+    async fn due_sessions(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(SessionId, Timestamp)>> {
         self.readers.perform(move |db| read::due_sessions(db, now, limit)).await
     }
 

@@ -110,9 +110,13 @@ export class SessionMethods extends AgentMethods {
     return (await this.http.json<Answer<"endSession">>({ method: "DELETE", path: sessionPath(id) })).session;
   }
 
-  /** Ends the run that goes on; its stream ends with `done` and `stopReason: "interrupted"`. */
-  async interrupt(id: string): Promise<Run> {
-    return (await this.http.json<Answer<"interruptSession">>({ method: "POST", path: sessionPath(id, "/interrupt") })).run;
+  /**
+   * Ends the run that goes on; its stream ends with `done` and `stopReason: "interrupted"`. With `runId` that run, also if
+   * it still waits.
+   */
+  async interrupt(id: string, options: { runId?: string } = {}): Promise<Run> {
+    const ask = { method: "POST", path: sessionPath(id, "/interrupt"), json: options } as const;
+    return (await this.http.json<Answer<"interruptSession">>(ask)).run;
   }
 
   /** Runs a shell command in the session's sandbox. */

@@ -56,6 +56,9 @@ test("an abort of a message that waits withdraws it, and nothing else", async ()
   await assert.rejects(reading, { name: "AbortError" });
   assert.equal((await client.getRun(id, String(stream.runId))).status, "cancelled");
   assert.equal((await client.getRun(id, theirs.runId)).status, "running");
+  const mine = await client.postMessage(id, "/say Never.");
+  assert.equal((await client.interrupt(id, { runId: mine.runId })).status, "cancelled");
+  assert.equal((await client.getRun(id, theirs.runId)).status, "running");
   await client.endSession(id);
 });
 

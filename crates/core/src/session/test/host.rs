@@ -224,6 +224,7 @@ impl World {
             | Fact::SandboxUnreachable { .. }
             | Fact::SandboxFrozen { .. }
             | Fact::SandboxThawed { .. }
+            | Fact::InUse
             | Fact::TimePassed
             | Fact::DriverPanicked { .. } => None,
         };

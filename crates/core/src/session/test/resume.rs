@@ -263,6 +263,23 @@ fn a_start_is_told_what_the_conversation_must_begin_with() {
 }
 
 #[test]
+fn what_goes_on_in_a_sandbox_keeps_it_awake_and_wakes_nobody() {
+    let mut world = World::settled();
+    let idle = world.policy.idle_timeout;
+    for _ in 0..3 {
+        world.now = world.now.plus(idle);
+        world.observe(Fact::InUse);
+        world.observe(Fact::TimePassed);
+        assert_eq!(world.session.status(), Status::Active);
+    }
+    world.wait(idle);
+    assert_eq!(world.session.status(), Status::Paused);
+    let before = world.session.clone();
+    world.observe(Fact::InUse);
+    assert_eq!(world.session, before);
+}
+
+#[test]
 fn use_keeps_an_idle_session_awake_and_needs_an_active_one() {
     let mut world = World::settled();
     let idle = world.policy.idle_timeout;

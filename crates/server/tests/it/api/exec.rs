@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::served::Served;
+use super::served::{Served, agent};
 use crate::world::{can_isolate, until};
 
 /// How many commands may run beside one agent.
@@ -87,6 +87,21 @@ async fn a_sandbox_has_the_tmp_and_the_open_files_that_its_agent_asks_for() {
     let ran = client.post(&path, &json!({ "command": command })).await.ok();
     assert_eq!(ran["stdout"], format!("321\n{}\n", 3 << 20), "{ran}");
     assert!(ran["stderr"].as_str().unwrap().contains("No space left on device"), "{ran}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_session_is_not_idle_while_a_command_goes_on_in_it() {
+    let served = Served::start().await;
+    let client = &served.client;
+    agent(client, "coder").await;
+    let body = json!({ "agent": "coder", "idleTimeoutMs": 1_000 });
+    let made = client.post("/api/sessions", &body).await.ok();
+    let session = made["session"]["id"].as_str().unwrap();
+    // Three times as long.
+    let command = json!({ "command": "for i in 1 2 3 4 5 6; do sleep 0.5; echo $i; done" });
+    let done = client.post(&format!("/api/sessions/{session}/exec"), &command).await.ok();
+    assert_eq!(done["stdout"], "1\n2\n3\n4\n5\n6\n", "{done}");
     served.end().await;
 }
 

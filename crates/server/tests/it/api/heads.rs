@@ -106,6 +106,12 @@ async fn forks_rewinds_names_and_ends_get_there_too() {
             (&back["source"], &back["files"]),
             (&json!(source), &stopped["snapshot"]["files"])
         );
+        if session == &id {
+            let fork = second.client.post(&of("fork"), &json!({})).await.json();
+            let [made, ends] = ["createdAt", "expiresAt"]
+                .map(|at| fork["session"][at].as_str().unwrap().split_once('T').unwrap().1);
+            assert_eq!(made, ends, "it lives for a day, whatever the age of what it is a fork of");
+        }
     }
     first.end().await;
     second.end().await;

@@ -17,7 +17,7 @@ struct Picture {
     log: Vec<ash_core::session::LogEntry>,
     runs: Vec<RunRecord>,
     receipt: Option<ash_store::Receipt>,
-    due: Vec<ash_core::id::SessionId>,
+    due: Vec<(ash_core::id::SessionId, ash_core::time::Timestamp)>,
 }
 
 async fn picture(store: &dyn Store) -> Picture {
@@ -155,7 +155,7 @@ pub(super) async fn a_commit_without_entries_still_needs_the_expected_end(store:
         receipt: None,
     };
     store.commit(&nothing_new(&conversation)).await.unwrap();
-    assert_eq!(store.due_sessions(at(77), 9).await.unwrap(), [session_id(10)]);
+    assert_eq!(store.due_sessions(at(77), 9).await.unwrap(), [(session_id(10), at(77))]);
 
     let mut ahead = conversation.clone();
     ahead.prompt(4, "never recorded");

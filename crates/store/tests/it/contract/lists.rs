@@ -284,10 +284,11 @@ pub(super) async fn due_sessions_come_most_overdue_first(store: &dyn Store) {
     }
     assert_eq!(store.due_sessions(at(99), 9).await.unwrap(), []);
     let due = store.due_sessions(at(100), 9).await.unwrap();
-    assert_eq!(due, [session_id(20), session_id(40)]);
+    assert_eq!(due, [(session_id(20), at(100)), (session_id(40), at(100))]);
     let due = store.due_sessions(at(1000), 9).await.unwrap();
-    assert_eq!(due, [session_id(20), session_id(40), session_id(10)]);
-    assert_eq!(store.due_sessions(at(1000), 1).await.unwrap(), [session_id(20)]);
+    let all = [(20, 100), (40, 100), (10, 300)].map(|(id, due)| (session_id(id), at(due)));
+    assert_eq!(due, all);
+    assert_eq!(store.due_sessions(at(1000), 1).await.unwrap(), [all[0]]);
 
     // A commit moves the deadline, or takes it away.
     let (mut conversation, _) = Conversation::draft(20);
@@ -295,7 +296,7 @@ pub(super) async fn due_sessions_come_most_overdue_first(store: &dyn Store) {
     commit.due_at = None;
     store.commit(&commit).await.unwrap();
     let due = store.due_sessions(at(1000), 9).await.unwrap();
-    assert_eq!(due, [session_id(40), session_id(10)]);
+    assert_eq!(due, all[1..]);
 }
 
 pub(super) async fn the_expected_incarnation_is_that_of_what_may_run(store: &dyn Store) {
@@ -401,10 +402,15 @@ async fn record(store: &dyn Store, commit: Commit) {
     assert_eq!(store.census().await.unwrap(), census, "{session:?}");
 
     let due = store.due_sessions(at(i64::MAX), 9).await.unwrap();
-    assert_eq!(due.contains(&id), commit.due_at.is_some(), "{session:?}");
+    assert_eq!(due.iter().find(|it| it.0 == id).map(|it| it.1), commit.due_at, "{session:?}");
     if let Some(due_at) = commit.due_at {
+        let is_due = (id, due_at);
         let just_due = store.due_sessions(due_at, 9).await.unwrap();
         let not_yet = store.due_sessions(at(due_at.as_millis() - 1), 9).await.unwrap();
-        assert_eq!((just_due.contains(&id), not_yet.contains(&id)), (true, false), "{session:?}");
+        assert_eq!(
+            (just_due.contains(&is_due), not_yet.contains(&is_due)),
+            (true, false),
+            "{session:?}"
+        );
     }
 }

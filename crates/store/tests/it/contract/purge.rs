@@ -88,7 +88,7 @@ pub(super) async fn a_deadline_is_recorded_unless_the_log_has_grown(store: &dyn 
     let page = store.resting_sessions(None, 9).await.unwrap();
     let recorded = page.sessions[0].1;
     store.redate_session(ended.id(), last, recorded, Some(at(5))).await.unwrap();
-    assert_eq!(store.due_sessions(at(5), 9).await.unwrap(), [ended.id()]);
+    assert_eq!(store.due_sessions(at(5), 9).await.unwrap(), [(ended.id(), at(5))]);
     let earlier = Seq::new(last.get() - 1);
     for (expected, recorded) in [(earlier, Some(at(5))), (last, Some(at(6))), (last, None)] {
         let stale = store.redate_session(ended.id(), expected, recorded, None).await;
