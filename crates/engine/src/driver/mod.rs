@@ -441,6 +441,8 @@ impl Driver {
                 Err(Setback::Exit(self.superseded(&error)))
             }
             Err(error) if error.is_transient() => {
+                // A claim may find room where this did not.
+                self.shared.could_not_record(&error);
                 tracing::warn!(
                     session.id = %self.id,
                     error = &error as &dyn std::error::Error,

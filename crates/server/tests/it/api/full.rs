@@ -11,8 +11,8 @@ use super::spawned::Spawned;
 /// Twenty megabytes that take little room in a snapshot.
 const LARGE: &str = "My name is Ada.\n/bash yes 0123456789 | head -c 20000000 >large";
 
-/// Fills the disk, and whatever becomes free on it.
-const FILL: &str = "/bash while :; do cat /dev/zero >>fill 2>/dev/null; sleep 0.1; done";
+/// Fills the disk, and whatever becomes free on it, and does not end by itself.
+const FILL: &str = "/tool bash {\"command\": \"while :; do cat /dev/zero >>fill 2>/dev/null; sleep 0.1; done\",     \"timeoutMs\": 600000}";
 
 async fn say(client: &Client, session: &str, prompt: &str) -> String {
     let frames = client.say(session, prompt).await.all().await;
