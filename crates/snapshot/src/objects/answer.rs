@@ -247,6 +247,12 @@ pub fn is_missing_bucket(error: &io::Error) -> bool {
     })
 }
 
+/// Whether what is there of an object has other bytes than were put.
+pub(super) fn is_altered(error: &io::Error) -> bool {
+    let failed = error.get_ref().and_then(|inner| inner.downcast_ref::<Failed>());
+    failed.is_some_and(|failed| matches!(failed.failure, Failure::Altered))
+}
+
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.object)?;

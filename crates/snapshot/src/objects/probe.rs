@@ -5,6 +5,7 @@
 
 use std::io;
 
+use super::answer::is_altered;
 use super::{Objects, Put};
 
 /// Where objects are that are put to see what happens.
@@ -52,8 +53,11 @@ pub fn probe(objects: &dyn Objects) -> Result<(), Unfit> {
 
 fn tried(objects: &dyn Objects, name: &str) -> Result<(), Unfit> {
     let (first, second) = (b"what was put first", b"what must not be put");
-    if objects.put(name, first).map_err(Unfit::Failed)? != Put::Created {
-        return Err(Unfit::Forgets);
+    match objects.put(name, first) {
+        Ok(Put::Created) => {}
+        Ok(Put::Existed) => return Err(Unfit::Forgets),
+        Err(error) if is_altered(&error) => return Err(Unfit::Forgets),
+        Err(error) => return Err(Unfit::Failed(error)),
     }
     let again = objects.put(name, second).map_err(Unfit::Failed)?;
     let found = objects.get(name, 64).map_err(Unfit::Failed)?;
