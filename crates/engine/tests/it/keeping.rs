@@ -54,7 +54,7 @@ async fn files_that_may_go_in_seconds_go_in_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn two_deadlines_of_a_session_that_come_right_after_each_other_are_both_seen_to() {
-    let (evict_after, cold_ttl) = (Duration::from_secs(1), Duration::from_secs(2));
+    let (evict_after, cold_ttl) = (Duration::from_secs(1), Duration::from_millis(500));
     let policy = Policy { evict_after, cold_ttl, ..Policy::default() };
     let world = TestEngine::with_policy(policy).await;
     for step in 0..5 {
