@@ -47,12 +47,22 @@ impl GivenUp {
     const TOO_LARGE: u8 = 1;
     const TOO_SLOW: u8 = 2;
 
-    pub(super) fn why(&self) -> Option<Refusal> {
-        match self.0.load(Ordering::Relaxed) {
-            Self::TOO_LARGE => Some(Refusal::TooLarge),
-            Self::TOO_SLOW => Some(Refusal::BodyTimeout),
-            _ => None,
-        }
+    /// What is answered then.
+    pub(super) fn refuse(&self, exchange: &Exchange) -> Option<Response> {
+        let (status, refusal, message) = match self.0.load(Ordering::Relaxed) {
+            Self::TOO_LARGE => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                Refusal::TooLarge,
+                "the request is larger than any that is passed on",
+            ),
+            Self::TOO_SLOW => (
+                StatusCode::REQUEST_TIMEOUT,
+                Refusal::BodyTimeout,
+                "the request did not arrive in time",
+            ),
+            _ => return None,
+        };
+        Some(refuse(exchange, status, refusal, message))
     }
 }
 
@@ -191,4 +201,28 @@ pub(super) fn root_of(error: &(dyn std::error::Error + 'static)) -> String {
         root = source;
     }
     root.to_string()
+}
+
+#[cfg(test)]
+mod test {
+    use ash_core::id::SessionId;
+    use ash_core::time::Timestamp;
+
+    use super::super::account::Accounts;
+    use super::super::log::Kind;
+    use super::*;
+
+    #[test]
+    fn a_body_that_does_not_come_is_told_apart_from_one_that_does_not_end() {
+        let now = Timestamp::from_millis(1);
+        let account = Accounts::new(None).of(SessionId::from_parts(now, [1; 10]));
+        let exchange = Exchange::new(account, now, Kind::Http, "POST");
+        let status = |why: u8| {
+            let refused = GivenUp(AtomicU8::new(why)).refuse(&exchange);
+            refused.map(|response| response.status().as_u16())
+        };
+        assert_eq!(status(0), None);
+        assert_eq!(status(GivenUp::TOO_LARGE), Some(413));
+        assert_eq!(status(GivenUp::TOO_SLOW), Some(408));
+    }
 }

@@ -51,10 +51,11 @@ pub(super) async fn accept(listener: tokio::net::TcpListener, door: Door) {
         if connections.len() >= MAX_CONNECTIONS {
             connections.join_next().await;
         }
-        let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes it");
         match listener.accept().await {
             Ok((stream, _)) => {
                 let _no_matter = stream.set_nodelay(true);
+                // Not before there is somebody to serve: sandboxes that ask for nothing would take all of them.
+                let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes it");
                 let door = Arc::clone(&door);
                 connections.spawn(async move {
                     serve(stream, &door).await;
@@ -130,6 +131,43 @@ impl Door {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 Err(refuse(exchange, status, Refusal::TooManyTunnels, message).into())
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use ash_core::id::SessionId;
+    use ash_core::number::Incarnation;
+    use ash_core::time::Timestamp;
+    use ash_engine::bridge::Egress as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::super::Upstream;
+    use super::*;
+
+    #[tokio::test]
+    async fn sandboxes_that_ask_for_nothing_take_no_place_from_those_that_do() {
+        let base_url = "http://127.0.0.1:9".to_owned();
+        let proxy = ModelProxy::new(Upstream { base_url, key: None }).unwrap();
+        let all_but_one = u32::try_from(MAX_ALL_CONNECTIONS - 1).unwrap();
+        let _taken = proxy.0.places.acquire_many(all_but_one).await.unwrap();
+        let mut served = Vec::new();
+        for number in 1..=3 {
+            let session = SessionId::from_parts(Timestamp::from_millis(0), [number; 10]);
+            let sandbox = SandboxRef { session, incarnation: Incarnation::new(1) };
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            served.push((proxy.serve(sandbox, listener).unwrap(), address));
+        }
+        tokio::task::yield_now().await;
+        for (_, address) in &served {
+            let mut asked = tokio::net::TcpStream::connect(address).await.unwrap();
+            asked.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            let read = asked.read_to_string(&mut answer);
+            tokio::time::timeout(Duration::from_secs(60), read).await.expect("a place").unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         }
     }
 }

@@ -102,14 +102,8 @@ pub(super) async fn forward(
     exchange.sets_out();
     let passing = is_counted.then(|| Booked::new(&door.proxy, exchange, place));
     let answer = proxy.provider.ask(parts.method, asked, headers, body).await;
-    let answer = answer.map_err(|error| match given_up.why() {
-        Some(Refusal::TooLarge) => {
-            let message = "the request is larger than any that the model takes";
-            refuse(exchange, StatusCode::PAYLOAD_TOO_LARGE, Refusal::TooLarge, message)
-        }
-        Some(refusal) => {
-            refuse(exchange, StatusCode::REQUEST_TIMEOUT, refusal, "the request did not arrive")
-        }
+    let answer = answer.map_err(|error| match given_up.refuse(exchange) {
+        Some(refused) => refused,
         None => {
             let message = format!("the model's provider cannot be reached: {}", root_of(&*error));
             refuse(exchange, StatusCode::BAD_GATEWAY, Refusal::Unreachable, &message)

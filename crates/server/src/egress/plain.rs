@@ -59,10 +59,8 @@ pub(super) async fn forward(
         sent = sent.body(reqwest::Body::wrap(body));
     }
     exchange.sets_out();
-    let answer = sent.send().await.map_err(|error| match given_up.why() {
-        Some(refusal) => {
-            refuse(exchange, StatusCode::PAYLOAD_TOO_LARGE, refusal, "the request does not end")
-        }
+    let answer = sent.send().await.map_err(|error| match given_up.refuse(exchange) {
+        Some(refused) => refused,
         None => NoWay::of(&error).refuse(exchange, &host),
     })?;
     exchange.answered(answer.status().as_u16());
