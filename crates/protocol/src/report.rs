@@ -160,6 +160,23 @@ pub struct Usage {
     pub cost_micro_usd: u64,
 }
 
+impl Usage {
+    /// Both together. What an agent's program says may be anything: more than can be counted is as much as can be.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            cache_creation_tokens: self
+                .cache_creation_tokens
+                .saturating_add(other.cache_creation_tokens),
+            cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
+            tool_calls: self.tool_calls.saturating_add(other.tool_calls),
+            cost_micro_usd: self.cost_micro_usd.saturating_add(other.cost_micro_usd),
+        }
+    }
+}
+
 /// Why a report says nothing to this reader.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {

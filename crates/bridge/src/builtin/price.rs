@@ -27,13 +27,8 @@ impl Ledger {
             cache_read_tokens: tokens.cache_read,
             ..Usage::default()
         };
-        let usage = &mut self.usage;
-        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-        add(&mut usage.input_tokens, consumed.input_tokens);
-        add(&mut usage.output_tokens, consumed.output_tokens);
-        add(&mut usage.cache_creation_tokens, consumed.cache_creation_tokens);
-        add(&mut usage.cache_read_tokens, consumed.cache_read_tokens);
-        add(&mut self.cost, cost(model, &consumed));
+        self.usage = self.usage.plus(consumed);
+        self.cost = self.cost.saturating_add(cost(model, &consumed));
     }
 
     pub(super) fn book_calls(&mut self, count: u64) {

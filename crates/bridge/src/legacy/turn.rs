@@ -149,15 +149,17 @@ impl Turn {
 
     fn result(&mut self, raw: &RawValue, events: &mut Vec<Event>) {
         let outcome: Outcome = serde_json::from_str(raw.get()).unwrap_or_default();
-        let usage = &mut self.usage;
-        usage.input_tokens += outcome.usage.input_tokens;
-        usage.output_tokens += outcome.usage.output_tokens;
-        usage.cache_creation_tokens += outcome.usage.cache_creation_input_tokens;
-        usage.cache_read_tokens += outcome.usage.cache_read_input_tokens;
+        self.usage = self.usage.plus(Usage {
+            input_tokens: outcome.usage.input_tokens,
+            output_tokens: outcome.usage.output_tokens,
+            cache_creation_tokens: outcome.usage.cache_creation_input_tokens,
+            cache_read_tokens: outcome.usage.cache_read_input_tokens,
+            ..Usage::default()
+        });
         if let Some(total) = outcome.total_cost_usd.or(outcome.cost_usd) {
             // Results of one query tell a sum, and the next query begins with nothing: the original runs a program
             // of its own for each.
-            usage.cost_micro_usd = usage.cost_micro_usd.max(micro(total));
+            self.usage.cost_micro_usd = self.usage.cost_micro_usd.max(micro(total));
         }
         let mut body = json!({ "numTurns": outcome.num_turns, "result": outcome.result });
         if let Value::Object(fields) = &mut body {

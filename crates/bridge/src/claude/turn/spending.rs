@@ -24,10 +24,45 @@ pub(super) struct OfModel {
     pub(super) cost_usd: f64,
 }
 
+impl Tokens {
+    /// The same, and what it cost.
+    pub(super) fn usage(self, usd: f64) -> Usage {
+        Usage {
+            input_tokens: self.input_tokens,
+            output_tokens: self.output_tokens,
+            cache_creation_tokens: self.cache_creation_input_tokens,
+            cache_read_tokens: self.cache_read_input_tokens,
+            tool_calls: 0,
+            cost_micro_usd: micro(usd),
+        }
+    }
+}
+
+impl OfModel {
+    pub(super) fn usage(self) -> Usage {
+        let tokens = Tokens {
+            input_tokens: self.input_tokens,
+            output_tokens: self.output_tokens,
+            cache_creation_input_tokens: self.cache_creation_input_tokens,
+            cache_read_input_tokens: self.cache_read_input_tokens,
+        };
+        tokens.usage(self.cost_usd)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast of a float saturates, and nothing costs less than nothing"
+)]
+fn micro(usd: f64) -> u64 {
+    (usd * 1_000_000.0).round() as u64
+}
+
 /// What was used and is in no sum yet. What it cost is known with the sum only.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unbooked {
-    before: Tokens,
+    before: Usage,
     /// Of the answer that goes on. What is said of it later stands for what was said before.
     last: Tokens,
 }
@@ -35,7 +70,7 @@ pub(super) struct Unbooked {
 impl Unbooked {
     /// An answer begins, with what it was asked.
     pub(super) fn begin(&mut self, usage: &Value) {
-        self.before = self.sum();
+        self.before = self.before.plus(self.last.usage(0.0));
         self.last = Tokens::default();
         self.go_on(usage);
     }
@@ -53,23 +88,7 @@ impl Unbooked {
     }
 
     /// Together with what is in a sum.
-    pub(super) fn with(self, mut usage: Usage) -> Usage {
-        let tokens = self.sum();
-        usage.input_tokens += tokens.input_tokens;
-        usage.output_tokens += tokens.output_tokens;
-        usage.cache_creation_tokens += tokens.cache_creation_input_tokens;
-        usage.cache_read_tokens += tokens.cache_read_input_tokens;
-        usage
-    }
-
-    fn sum(self) -> Tokens {
-        let (before, last) = (self.before, self.last);
-        Tokens {
-            input_tokens: before.input_tokens + last.input_tokens,
-            output_tokens: before.output_tokens + last.output_tokens,
-            cache_creation_input_tokens: before.cache_creation_input_tokens
-                + last.cache_creation_input_tokens,
-            cache_read_input_tokens: before.cache_read_input_tokens + last.cache_read_input_tokens,
-        }
+    pub(super) fn with(self, usage: Usage) -> Usage {
+        usage.plus(self.before).plus(self.last.usage(0.0))
     }
 }
