@@ -111,9 +111,9 @@ fn what_a_start_and_a_capture_both_found_is_one_snapshot() {
     world.ask(Ask::Touch).unwrap();
     world.wait_for_deadline();
     let owed = world.session.recover();
-    let asked = owed.iter().find_map(|effect| match effect {
-        Effect::Persist { number, .. } => Some(*number),
-        _ => None,
+    let asked = owed.iter().find_map(|effect| {
+        let Effect::Persist { number, .. } = effect else { return None };
+        Some(*number)
     });
     let number = asked.expect("a capture is owed");
     // It puts the files right; before it has stored them, a start is told what was found, and tells it first.

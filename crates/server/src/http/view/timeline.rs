@@ -122,7 +122,9 @@ fn words(content: &Value) -> String {
             let texts = blocks.iter().filter_map(|block| block["text"].as_str());
             texts.collect::<Vec<_>>().join("\n")
         }
-        other => other.to_string(),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+            other.to_string()
+        }
     }
 }
 
