@@ -7,8 +7,44 @@ use serde_json::{Value, json};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::setup::BYPASS;
 use crate::questions::{Decided, Questions};
 use crate::reports::Reports;
+
+/// What the program asks before it does something.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) request: String,
+    pub(super) tool: String,
+    pub(super) input: Box<RawValue>,
+    /// Why it asks, in the program's words.
+    pub(super) reason: Option<String>,
+}
+
+/// The program has settings that say that this is to be asked.
+const RULE: &str = "rule";
+
+/// The program asks about this in every mode, because it would do harm.
+const HARMFUL: &str = "safetyCheck";
+
+impl Question {
+    /// What is answered where nobody is to be asked; nothing, if somebody is. The program asks some things in every
+    /// mode, and goes into one that asks by itself.
+    pub(super) fn without_asking(&self, mode: &str) -> Option<Value> {
+        if mode != BYPASS {
+            return None;
+        }
+        let unasked = "nobody is there to be asked";
+        match (self.reason.as_deref(), self.tool.as_str()) {
+            (Some(RULE), _) => None,
+            (_, "AskUserQuestion") => Some(denied(&format!(
+                "{unasked}: decide yourself, and say what you took for granted"
+            ))),
+            (Some(HARMFUL), _) => Some(denied(&format!("this would do harm, and {unasked}"))),
+            _ => Some(allowed(&self.input)),
+        }
+    }
+}
 
 /// The questions that are open.
 #[derive(Default)]
@@ -22,21 +58,18 @@ impl Asking {
     pub(super) fn begin(
         &mut self,
         questions: &Questions,
-        request: String,
-        (tool, input): (String, Box<RawValue>),
+        question: Question,
         reports: &Reports,
         interrupt: &CancellationToken,
     ) {
         let (questions, reports, interrupt) =
             (questions.clone(), reports.clone(), interrupt.clone());
+        let Question { request, tool, input, .. } = question;
         let id = request.clone();
         let task = self.tasks.spawn_local(async move {
             let decided = questions.ask(&reports, &tool, input.clone(), &interrupt).await;
             let answer = match decided {
-                Decided::Allowed { input: instead } => {
-                    let input = instead.unwrap_or(input);
-                    Some(json!({ "behavior": "allow", "updatedInput": input }))
-                }
+                Decided::Allowed { input: instead } => Some(allowed(&instead.unwrap_or(input))),
                 Decided::Denied { message } => Some(denied(&message)),
                 Decided::Withdrawn => None,
             };
@@ -64,12 +97,48 @@ impl Asking {
         None
     }
 
-    /// Takes all of them back.
-    pub(super) async fn end(&mut self) {
+    /// Takes all of them back. Returns which they were: whoever asked waits for an answer.
+    pub(super) async fn end(&mut self) -> Vec<String> {
         self.tasks.shutdown().await;
+        std::mem::take(&mut self.requests).into_keys().collect()
     }
+}
+
+fn allowed(input: &RawValue) -> Value {
+    json!({ "behavior": "allow", "updatedInput": input })
 }
 
 pub(super) fn denied(message: &str) -> Value {
     json!({ "behavior": "deny", "message": message })
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn only_a_mode_that_asks_has_somebody_asked() {
+        let answer = |mode: &str, tool: &str, reason: Option<&str>| {
+            let question = Question {
+                request: "r".to_owned(),
+                tool: tool.to_owned(),
+                input: RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap(),
+                reason: reason.map(str::to_owned),
+            };
+            let answer = question.without_asking(mode)?;
+            let is_same = answer["updatedInput"]["a"] == 1;
+            assert_eq!(answer["behavior"] == "allow", is_same, "{answer}");
+            Some(is_same)
+        };
+        for mode in ["default", "acceptEdits", "plan"] {
+            for tool in ["Bash", "AskUserQuestion", "ExitPlanMode"] {
+                assert_eq!(answer(mode, tool, None), None, "{mode} {tool}");
+            }
+        }
+        assert_eq!(answer(BYPASS, "Bash", None), Some(true));
+        assert_eq!(answer(BYPASS, "ExitPlanMode", None), Some(true));
+        assert_eq!(answer(BYPASS, "AskUserQuestion", None), Some(false));
+        assert_eq!(answer(BYPASS, "Bash", Some(HARMFUL)), Some(false));
+        assert_eq!(answer(BYPASS, "Bash", Some(RULE)), None);
+    }
 }

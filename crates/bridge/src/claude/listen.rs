@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::Claude;
-use super::asking::Asking;
+use super::asking::{Asking, denied};
 use super::setup::Which;
 use super::turn::{TOOL_RESULT, TOOL_USE, Turn, Wish};
+use super::{Claude, NOBODY};
 use crate::questions::pass;
 use crate::reports::Reports;
 
@@ -87,28 +87,23 @@ impl Claude {
                 break Ok(ending_of(turn, is_interrupted));
             };
             for wish in turn.take(heard) {
-                self.grant(wish, run, reports, interrupt, &mut asking).await;
+                self.grant(wish, run, reports, Some((&mut asking, interrupt))).await;
             }
             if turn.is_over() {
                 break Ok(ending_of(turn, is_interrupted));
             }
         };
-        asking.end().await;
+        for request in asking.end().await {
+            self.answer(&request, &denied(NOBODY));
+        }
         if ended.is_ok() {
-            turn.is_unwritten = !self.settle(turn, run, reports, interrupt).await;
+            turn.is_unwritten = !self.settle(turn, run, reports).await;
         }
         ended
     }
 
     /// Waits until what was said last is mirrored, and in the program's own file. Says whether it is in one of them.
-    async fn settle(
-        &mut self,
-        turn: &mut Turn,
-        run: &str,
-        reports: &Reports,
-        interrupt: &CancellationToken,
-    ) -> bool {
-        let mut asking = Asking::default();
+    async fn settle(&mut self, turn: &mut Turn, run: &str, reports: &Reports) -> bool {
         let mut patience = Box::pin(pass(MIRROR_PATIENCE));
         while !turn.is_mirrored() {
             let Some((program, _)) = &mut self.program else { return true };
@@ -122,7 +117,7 @@ impl Claude {
                 return turn.last_said().is_none_or(|last| transcript.holds(last));
             };
             for wish in turn.take(heard) {
-                self.grant(wish, run, reports, interrupt, &mut asking).await;
+                self.grant(wish, run, reports, None).await;
             }
         }
         let (Some(last), true) = (turn.last_said(), self.program.is_some()) else { return true };
@@ -137,13 +132,13 @@ impl Claude {
         true
     }
 
+    /// Does what is to be done. Somebody is asked as long as the run goes on.
     async fn grant(
         &mut self,
         wish: Wish,
         run: &str,
         reports: &Reports,
-        interrupt: &CancellationToken,
-        asking: &mut Asking,
+        asking: Option<(&mut Asking, &CancellationToken)>,
     ) {
         match wish {
             Wish::Report(event) => {
@@ -155,10 +150,20 @@ impl Claude {
                     reports.send(event).await;
                 }
             }
-            Wish::Ask { request, tool, input } => {
-                asking.begin(&self.settings.questions, request, (tool, input), reports, interrupt);
+            Wish::Ask(question) => {
+                let mode = self.program.as_ref().map(|(_, running)| running.mode.as_str());
+                let at_once = question.without_asking(mode.unwrap_or_default());
+                match (at_once, asking) {
+                    (Some(answer), _) => self.answer(&question.request, &answer),
+                    (None, None) => self.answer(&question.request, &denied(NOBODY)),
+                    (None, Some((asking, interrupt))) => {
+                        asking.begin(&self.settings.questions, question, reports, interrupt);
+                    }
+                }
             }
-            Wish::Withdraw { request } => asking.withdraw(&request),
+            Wish::Withdraw { request } => {
+                asking.into_iter().for_each(|(asking, _)| asking.withdraw(&request));
+            }
             Wish::Refuse { request, subtype } => self.refuse(&request, &subtype),
             Wish::Notice(message) => self.notices.push(message),
         }

@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::asking::denied;
+use self::asking::{Question, denied};
 use self::process::{Program, Trouble};
 use self::prompt::Prompt;
 use self::record::Record;
@@ -56,6 +56,9 @@ const CUT: &str = "transcript_cut";
 /// What the agent is told then.
 const CUT_OFF: &str = "[Some of what was said before this message was cut off, because the model's provider refused it. You do \
     not know it any more; look at the files before you go on.]";
+
+/// What it is told that asks something when no run goes on.
+const NOBODY: &str = "nobody is there to be asked now";
 
 /// How much may be heard beside a run before it is told.
 const MAX_ASIDE: usize = 500;
@@ -78,6 +81,8 @@ pub struct Claude {
     record: Record,
     which: Which,
     program: Option<(Program, Setup)>,
+    /// Whether it has worked since it was told how it is to.
+    has_worked: bool,
     /// What the program says that everything has cost.
     total_usd: Option<f64>,
     /// What is to be said once there is a run to say it in.
@@ -131,6 +136,7 @@ impl Claude {
             record,
             which,
             program: None,
+            has_worked: false,
             total_usd: None,
             notices,
             aside: Aside::default(),
@@ -223,8 +229,8 @@ impl Claude {
                 self.write_down(NO_RUN, &file, &entries)
             }
             Wish::Report(event @ (Event::Message(_) | Event::Output { .. })) => vec![event],
-            Wish::Ask { request, .. } => {
-                self.answer(&request, &denied("nobody is there to be asked now"));
+            Wish::Ask(Question { request, .. }) => {
+                self.answer(&request, &denied(NOBODY));
                 Vec::new()
             }
             Wish::Refuse { request, subtype } => {
@@ -276,7 +282,7 @@ impl Claude {
         }
         self.aside.is_unproven = false;
         reports.send(self.proof()).await;
-        (ending, sum(earlier, usage))
+        (ending, earlier.plus(usage))
     }
 
     /// Ends the program.
@@ -339,9 +345,10 @@ impl Claude {
             let given = if is_second { new_id().unwrap_or_default() } else { run.clone() };
             let said = prompt_message(&given, &prompt, remark.as_deref());
             let mut turn = Turn::after(self.total_usd, given.clone());
+            self.has_worked = true;
             let ended = self.listen(&mut turn, &said, &run, reports, interrupt).await;
             self.total_usd = turn.total_usd().or(self.total_usd);
-            usage = sum(usage, turn.spent());
+            usage = usage.plus(turn.spent());
             let ending = match ended {
                 Ok(ending) => ending,
                 // It had ended already, and nobody had noticed.
@@ -379,6 +386,11 @@ impl Claude {
             }
             if setup.is_for_one_run {
                 self.stop().await;
+            }
+            if turn.has_passed_it_over() && !self.transcript().holds(&given) {
+                let message = "the message was not taken, and the agent does not know it";
+                self.notices.push(message.to_owned());
+                return self.finish_unseen(&run, ending, usage);
             }
             return self.finish(&run, ending, usage);
         }
@@ -430,17 +442,6 @@ fn name_of(ending: &Ending) -> &'static str {
         Ending::Interrupted => "interrupted",
         Ending::Failed { .. } => "failed",
         Ending::Refused { .. } => "refused",
-    }
-}
-
-fn sum(a: Usage, b: Usage) -> Usage {
-    Usage {
-        input_tokens: a.input_tokens + b.input_tokens,
-        output_tokens: a.output_tokens + b.output_tokens,
-        cache_creation_tokens: a.cache_creation_tokens + b.cache_creation_tokens,
-        cache_read_tokens: a.cache_read_tokens + b.cache_read_tokens,
-        tool_calls: a.tool_calls + b.tool_calls,
-        cost_micro_usd: a.cost_micro_usd + b.cost_micro_usd,
     }
 }
 

@@ -18,8 +18,8 @@ use super::prompt::Options;
 use crate::process::{CommandSpec, Stream};
 use crate::settings::Settings;
 
-/// What it does without asking anybody, unless the session says otherwise: it is in a sandbox.
-const DEFAULT_MODE: &str = "bypassPermissions";
+/// It does everything without asking anybody. So it does unless the session says otherwise: it is in a sandbox.
+pub(super) const BYPASS: &str = "bypassPermissions";
 
 /// Stands where the program wants to see a key. The real one is added outside.
 const NO_KEY: &str = "the-key-is-added-outside-of-the-sandbox";
@@ -33,9 +33,17 @@ const CONFIG: &str = "CLAUDE_CONFIG_DIR";
 /// Where the model is.
 const MODEL: &str = "ANTHROPIC_BASE_URL";
 
-/// What would have it ask another provider.
-const ELSEWHERE: [&str; 3] =
-    ["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"];
+/// What would have it ask another provider, or the same one by another way.
+const ELSEWHERE: [&str; 8] = [
+    "ANTHROPIC_UNIX_SOCKET",
+    "CLAUDE_CODE_USE_ANTHROPIC_AWS",
+    "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_GATEWAY",
+    "CLAUDE_CODE_USE_MANTLE",
+    "CLAUDE_CODE_USE_VERTEX",
+];
 
 /// What is not asked for through a proxy, as some programs call it and as others do.
 const DIRECT: [&str; 2] = ["NO_PROXY", "no_proxy"];
@@ -280,7 +288,7 @@ fn of_environment(settings: &Settings) -> String {
 /// What the program calls it.
 fn mode_of(mode: Option<&str>) -> String {
     match mode {
-        None => DEFAULT_MODE,
+        None => BYPASS,
         // The agent's own settings decide, and somebody is asked about the rest.
         Some("permissionsByAgent") => "default",
         Some(mode) => mode,

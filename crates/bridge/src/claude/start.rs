@@ -91,11 +91,13 @@ impl Claude {
     async fn tell(&mut self, setup: &Setup) -> bool {
         let Some((program, running)) = &mut self.program else { return false };
         let mut asked = Vec::new();
-        if running.model != setup.model {
+        // What it does, and commands in messages, change both.
+        let has_worked = self.has_worked;
+        if has_worked || running.model != setup.model {
             let request = json!({ "subtype": "set_model", "model": setup.model });
             asked.push(program.ask(request).await);
         }
-        if running.mode != setup.mode {
+        if has_worked || running.mode != setup.mode {
             let request = json!({ "subtype": "set_permission_mode", "mode": setup.mode });
             asked.push(program.ask(request).await);
         }
@@ -121,6 +123,7 @@ impl Claude {
         };
         if is_done {
             *running = setup.clone();
+            self.has_worked = false;
         }
         self.put_all_aside(heard_besides);
         is_done
@@ -157,6 +160,7 @@ impl Claude {
                         self.total_usd = Some(0.0);
                     }
                     (self.program, self.unfound) = (Some((program, setup)), 0);
+                    self.has_worked = false;
                     return Ok(());
                 }
                 Err(Trouble::NoConversation(_))

@@ -15,6 +15,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use self::spending::{OfModel, Tokens, Unbooked};
+use super::asking::Question;
 use super::process::Heard;
 use super::servers;
 
@@ -40,7 +41,7 @@ pub(super) enum Wish {
     /// To write down what it has written down.
     Mirror { file: String, entries: Vec<Box<RawValue>> },
     /// To ask a person.
-    Ask { request: String, tool: String, input: Box<RawValue> },
+    Ask(Question),
     /// To take such a question back.
     Withdraw { request: String },
     /// To say that nobody here can do that.
@@ -74,6 +75,8 @@ pub(super) struct Turn {
     /// The last message that has to be among the mirrored lines.
     last_said: Option<String>,
     mirrored: VecDeque<String>,
+    /// Whether what it was given is among them.
+    is_given_mirrored: bool,
     /// Whether what was said last is written down nowhere.
     pub(super) is_unwritten: bool,
     /// What the program says that everything has cost so far, if it has said so.
@@ -152,6 +155,12 @@ impl Turn {
     /// Whether it has begun to work on what it was given.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
+    }
+
+    /// Whether it has not asked the model, and written down something else than what it was given: a hook of the agent
+    /// can refuse a message.
+    pub(super) fn has_passed_it_over(&self) -> bool {
+        self.round == 0 && !self.is_given_mirrored && !self.mirrored.is_empty()
     }
 
     /// How often the model was asked.
@@ -316,28 +325,14 @@ impl Turn {
     /// Counts what was spent since the last time: the sums that the program tells go on over its own end.
     fn book(&mut self, outcome: &Outcome) {
         self.unbooked = Unbooked::default();
-        let usage = &mut self.usage;
-        match &outcome.model_usage_since_last_result {
-            Some(models) => {
-                for model in models.values() {
-                    usage.input_tokens += model.input_tokens;
-                    usage.output_tokens += model.output_tokens;
-                    usage.cache_creation_tokens += model.cache_creation_input_tokens;
-                    usage.cache_read_tokens += model.cache_read_input_tokens;
-                    usage.cost_micro_usd += micro(model.cost_usd);
-                }
-            }
+        self.usage = match &outcome.model_usage_since_last_result {
+            Some(models) => models.values().fold(self.usage, |sum, model| sum.plus(model.usage())),
             None => {
-                let tokens = outcome.usage;
-                usage.input_tokens += tokens.input_tokens;
-                usage.output_tokens += tokens.output_tokens;
-                usage.cache_creation_tokens += tokens.cache_creation_input_tokens;
-                usage.cache_read_tokens += tokens.cache_read_input_tokens;
                 // What it cost before nobody knows: nothing is booked twice.
                 let before = self.total_usd.unwrap_or(outcome.total_cost_usd);
-                usage.cost_micro_usd += micro(outcome.total_cost_usd - before);
+                self.usage.plus(outcome.usage.usage(outcome.total_cost_usd - before))
             }
-        }
+        };
         self.total_usd = Some(outcome.total_cost_usd);
     }
 
@@ -360,10 +355,11 @@ impl Turn {
                 if self.mirrored.len() >= MAX_MIRRORED {
                     self.mirrored.pop_front();
                 }
-                self.has_begun |= uuid == self.given;
+                self.is_given_mirrored |= uuid == self.given;
                 self.mirrored.push_back(uuid);
             }
         }
+        self.has_begun |= self.is_given_mirrored;
         vec![Wish::Mirror { file: file_path, entries }]
     }
 
@@ -447,13 +443,16 @@ fn question(raw: &RawValue, request: Option<String>) -> Vec<Wish> {
         subtype: String,
         tool_name: Option<String>,
         input: Option<Box<RawValue>>,
+        decision_reason_type: Option<String>,
     }
     let (Some(id), Ok(Asked { request })) = (request, serde_json::from_str(raw.get())) else {
         return Vec::new();
     };
-    let Request { subtype, tool_name, input } = request;
+    let Request { subtype, tool_name, input, decision_reason_type } = request;
     vec![match (subtype.as_str(), tool_name, input) {
-        ("can_use_tool", Some(tool), Some(input)) => Wish::Ask { request: id, tool, input },
+        ("can_use_tool", Some(tool), Some(input)) => {
+            Wish::Ask(Question { request: id, tool, input, reason: decision_reason_type })
+        }
         _ => Wish::Refuse { request: id, subtype },
     }]
 }
@@ -480,15 +479,6 @@ fn blocks(raw: &RawValue) -> Vec<Value> {
         Ok(Typed { message: Said { content: Value::Array(blocks) } }) => blocks,
         Ok(_) | Err(_) => Vec::new(),
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a cast of a float saturates, and nothing costs less than nothing"
-)]
-fn micro(usd: f64) -> u64 {
-    (usd * 1_000_000.0).round() as u64
 }
 
 #[cfg(test)]

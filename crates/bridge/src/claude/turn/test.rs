@@ -125,6 +125,22 @@ fn what_an_older_version_says_it_has_cost_is_counted_once() {
 }
 
 #[test]
+fn figures_that_cannot_be_are_as_much_as_can_be() {
+    let most = json!({
+        "inputTokens": u64::MAX, "outputTokens": u64::MAX, "cacheReadInputTokens": u64::MAX,
+        "cacheCreationInputTokens": u64::MAX, "costUSD": 1e300,
+    });
+    let mut said = result(Some("m"));
+    said["model_usage_since_last_result"] = json!({ "a": most, "b": most });
+    let mut turn = new_turn();
+    let begun =
+        json!({ "type": "message_start", "message": { "usage": { "input_tokens": u64::MAX } } });
+    play(&mut turn, &[said.clone(), stream(&begun), stream(&begun), said]);
+    let usage = turn.spent();
+    assert_eq!((usage.input_tokens, usage.cost_micro_usd), (u64::MAX, u64::MAX));
+}
+
+#[test]
 fn phases_and_retractions_follow_what_it_says() {
     let text = stream(
         &json!({ "type": "content_block_delta", "delta": { "type": "text_delta", "text": "a" } }),
@@ -174,7 +190,7 @@ fn a_question_is_asked_and_anything_else_is_refused() {
         json!({ "subtype": "can_use_tool", "tool_name": "Bash", "input": { "command": "ls" } });
     let (wishes, _) = play(&mut new_turn(), &[ask(tool)]);
     assert!(
-        matches!(&wishes[..], [Wish::Ask { request, tool, .. }] if request == "q" && tool == "Bash")
+        matches!(&wishes[..], [Wish::Ask(Question { request, tool, .. })] if request == "q" && tool == "Bash")
     );
     let (wishes, _) = play(&mut new_turn(), &[ask(json!({ "subtype": "hook_callback" }))]);
     assert!(matches!(&wishes[..], [Wish::Refuse { .. }]));

@@ -89,13 +89,12 @@ async fn the_program_can_be_killed_while_it_speaks_of_its_own_accord() {
 }
 
 /// A program that is done with its message at once, and has more to say when a file is there.
-const TALKATIVE: &str = r#"read line; echo '{"type":"control_response","response":{"subtype":"success","request_id":"initialize"}}'
-read -r line
+const TALKATIVE: &str = r#"next
 echo '{"type":"result","subtype":"success","is_error":false,"result":"fine","num_turns":1}'
 until test -e "$0.go"; do sleep 0.05; done
 echo '{"type":"system","subtype":"task_notification","what":"the kettle"}'
 echo '{"type":"assistant","uuid":"u","message":{"role":"assistant","content":[{"type":"text","text":"It has boiled."}]}}'
-read -r line
+next
 echo '{"type":"result","subtype":"success","is_error":false,"result":"fine","num_turns":1}'
 cat > /dev/null"#;
 

@@ -5,6 +5,7 @@ mod between;
 mod damage;
 mod kills;
 mod left;
+mod modes;
 mod obstacles;
 mod older;
 mod results;

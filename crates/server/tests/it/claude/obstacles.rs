@@ -17,7 +17,9 @@ const OBSTACLES: [(&str, Obstacle); 8] = [
     ("settings that lead elsewhere", |home| {
         let env = serde_json::json!({
             "CLAUDE_CONFIG_DIR": "/tmp/elsewhere", "CLAUDE_CODE_USE_BEDROCK": "1",
-            "CLAUDE_CODE_USE_FOUNDRY": "1", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "x",
+            "CLAUDE_CODE_USE_FOUNDRY": "1", "CLAUDE_CODE_USE_MANTLE": "1", "CLAUDE_CODE_USE_GATEWAY": "1",
+            "CLAUDE_CODE_USE_ANTHROPIC_AWS": "1", "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD": "1",
+            "ANTHROPIC_UNIX_SOCKET": "/tmp/elsewhere.sock", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "x",
         });
         let settings = serde_json::json!({ "env": env }).to_string();
         fs::write(home.join(".claude/settings.json"), settings).unwrap();

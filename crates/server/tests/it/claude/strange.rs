@@ -7,11 +7,21 @@ use ash_core::failure::FailureCode;
 
 use super::*;
 
+/// Reads the next line that is no question of ours, of which each is answered.
+const NEXT: &str = r#"next() {
+  while read -r line; do
+    case "$line" in *'"control_request"'*) ;; *) return 0 ;; esac
+    id="${line#*\"request_id\":\"}"
+    echo '{"type":"control_response","response":{"subtype":"success","request_id":"'"${id%%\"*}"'"}}'
+  done
+  return 1
+}"#;
+
 /// A world whose Claude Code is a few lines of shell. Without sandboxes: they have only what was installed.
 pub(super) async fn with_program(script: &str) -> (World, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("claude");
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{NEXT}\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     let mut world = World::start().await;
     world.enclosure = Enclosure::Nothing;
@@ -151,8 +161,7 @@ async fn a_message_that_the_provider_refuses_does_not_spoil_what_comes_after_it(
 
 /// A program that does not start before a file is there, and then writes down what it is told and is done with it.
 const LATE: &str = r#"test -e "$0.ready" || exit 7
-read line; echo '{"type":"control_response","response":{"subtype":"success","request_id":"initialize"}}'
-while read -r line; do
+while next; do
   printf '%s\n' "$line" >> "$0.told"
   echo '{"type":"result","subtype":"success","is_error":false,"result":"fine","num_turns":1}'
 done"#;
