@@ -59,7 +59,11 @@ fn tried(objects: &dyn Objects, name: &str) -> Result<(), Unfit> {
         Err(error) if is_altered(&error) => return Err(Unfit::Forgets),
         Err(error) => return Err(Unfit::Failed(error)),
     }
-    let again = objects.put(name, second).map_err(Unfit::Failed)?;
+    let again = match objects.put(name, second) {
+        // It says that it took it, whichever it has now.
+        Err(error) if is_altered(&error) => return Err(Unfit::Overwrites),
+        put => put.map_err(Unfit::Failed)?,
+    };
     let found = objects.get(name, 64).map_err(Unfit::Failed)?;
     if again == Put::Created || found == second {
         return Err(Unfit::Overwrites);

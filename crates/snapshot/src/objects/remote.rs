@@ -222,18 +222,16 @@ impl RemoteObjects {
     /// The same for every byte of it.
     async fn is_as_put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let expected = bytes.len() as u64;
-        let failure = match self.read(name, GetOptions::default(), expected).await {
+        match self.read(name, GetOptions::default(), expected).await {
             Ok((found, _)) if found == bytes => return Ok(()),
-            Ok((found, _)) if found.len() == bytes.len() => Failure::Altered,
-            Ok((found, _)) => Failure::Length { expected, came: found.len() as u64 },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Failure::Length { expected, came: 0 }
+            Ok(_) => {}
+            // What is longer is no valid data.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
             }
-            // It is longer.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => Failure::Altered,
             Err(error) => return Err(error),
-        };
-        Err(self.take_away(name, failure).await)
+        }
+        Err(self.take_away(name, Failure::Altered).await)
     }
 
     /// Takes away what was put and is not what it was to be.
