@@ -5,16 +5,56 @@ use std::sync::Arc;
 use ash_core::id::SnapshotId;
 use ash_core::number::{Fence, LogEpoch};
 use ash_core::session::{AwayOutcome, Fact};
+use ash_core::snapshot::{PersistOutcome, Snapshot};
 use ash_store::{SessionRecord, StoreError};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::perform::Hands;
 use crate::cloud::to_remove;
 use crate::error::EngineError;
-use crate::host::{Away, PutAway, SandboxRef};
+use crate::host::{Away, Persist, PutAway, SandboxRef, StandStill};
 use crate::leave::Leave;
 use crate::shared::Shared;
 
 impl Hands {
+    /// Has something captured. It goes on whatever becomes of the lane; the lane waits until everything moves
+    /// again, so that the next prompt changes nothing of it.
+    pub(super) fn persist(
+        &mut self,
+        record: &SessionRecord,
+        sandbox: SandboxRef,
+        number: u64,
+        (unless_like, only_if_busy, proven): (Option<SnapshotId>, bool, Option<Box<Snapshot>>),
+    ) {
+        // Whoever found out what was recorded asks for it once more.
+        let goes_on = self.last_capture.as_mut().is_some_and(|(last, told)| {
+            *last == number && told.try_recv() == Err(TryRecvError::Empty)
+        });
+        if goes_on {
+            return;
+        }
+        let (still, moves) = StandStill::new();
+        self.hold_up(sandbox.incarnation, moves);
+        let (shared, outcomes) = (Arc::clone(&self.shared), self.outcomes.clone());
+        let (tenant, (told, last_told)) = (record.tenant.clone(), oneshot::channel());
+        let before = self.last_capture.replace((number, last_told)).map(|(_, before)| before);
+        self.shared.tasks.spawn(async move {
+            let _until_told: oneshot::Sender<()> = told;
+            let (tenant, proven) = (&tenant, proven.as_deref());
+            let persist = Persist { sandbox, tenant, unless_like, only_if_busy, proven };
+            let outcome = match shared.host.persist(persist, still).await {
+                Ok(persisted) => persisted.outcome(),
+                Err(error) => PersistOutcome::Failed { message: error.to_string() },
+            };
+            shared.counts.persisted(&outcome);
+            if let Some(before) = before {
+                let _told_or_gone = before.await;
+            }
+            let _driver_gone = outcomes.send(Fact::Persisted { number, outcome }.into()).await;
+        });
+    }
+
     /// Has the files of a session removed, until somebody wants them.
     pub(super) fn put_away(
         &mut self,

@@ -17,6 +17,7 @@
 //! again, which changes nothing if they had been recorded; a caller is told that the outcome is
 //! open, and asks again with its idempotency key.
 
+mod batch;
 pub(crate) mod keep;
 mod last_words;
 mod note;
@@ -40,17 +41,11 @@ use crate::error::EngineError;
 use crate::places::{Reservation, full};
 use crate::registry::{Decided, Envelope, FactSender, Inbox, Registry, Told, Want};
 use crate::shared::Shared;
+use batch::{MAX_BATCH, MAX_BATCH_BYTES, size_of_reports};
 use last_words::gives_up_frozen_run;
 use owned::{Extras, Owned};
 use perform::Hands;
 use setback::{After, Exit, Setback, Unanswered};
-
-/// The most that goes into one commit.
-const MAX_BATCH: usize = 256;
-const MAX_BATCH_BYTES: usize = 1024 * 1024;
-
-/// What a report without content counts for: a flood of them has a bound too.
-const REPORT_BYTES: usize = 64;
 
 /// How long to wait before the store is asked again, at first and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -205,17 +200,22 @@ impl Driver {
                 Err(error @ StoreError::Superseded(_)) => return Err(self.superseded(&error)),
                 Err(error) => return Err(Exit::Unusable(error.into())),
             }
-            let shared = Arc::clone(&self.shared);
-            let mut waited = pin!(tokio::time::sleep(pause));
-            loop {
-                tokio::select! {
-                    biased;
-                    () = shared.tasks.closing() => return Err(Exit::Closing),
-                    Some(envelope) = self.inbox.requests.recv() => envelope.refuse(in_doubt()),
-                    () = &mut waited => break,
-                }
+            self.wait_longer(&mut pause).await?;
+        }
+    }
+
+    /// Waits before something is tried again, and longer the next time. Callers do not wait for that.
+    async fn wait_longer(&mut self, pause: &mut Duration) -> Result<(), Exit> {
+        let shared = Arc::clone(&self.shared);
+        let mut waited = pin!(tokio::time::sleep(*pause));
+        *pause = (*pause * 2).min(LAST_RETRY);
+        loop {
+            tokio::select! {
+                biased;
+                () = shared.tasks.closing() => return Err(Exit::Closing),
+                Some(envelope) = self.inbox.requests.recv() => envelope.refuse(in_doubt()),
+                () = &mut waited => return Ok(()),
             }
-            pause = (pause * 2).min(LAST_RETRY);
         }
     }
 
@@ -267,7 +267,7 @@ impl Driver {
         hands: &mut Hands,
         batch: &[Fact],
     ) -> Result<(), Exit> {
-        let mut was_heard = false;
+        let (mut was_heard, mut pause) = (false, FIRST_RETRY);
         loop {
             let ctx = self.shared.context();
             let mut next = owned.session.clone();
@@ -286,7 +286,11 @@ impl Driver {
             }
             match self.commit(owned, hands, next, decision, Extras::default()).await {
                 Ok(()) => return Ok(()),
-                Err(Setback::InDoubt(_)) => self.settle(owned, hands).await?,
+                // A claim writes so little that it succeeds where this does not.
+                Err(Setback::InDoubt(_)) => {
+                    self.wait_longer(&mut pause).await?;
+                    self.settle(owned, hands).await?;
+                }
                 Err(Setback::Exit(exit)) => return Err(exit),
                 Err(Setback::Impossible(error)) => {
                     return self.break_session(owned, hands, error).await;
@@ -307,13 +311,17 @@ impl Driver {
             error = &error as &dyn std::error::Error,
             "session {} is broken: what happened cannot be recorded", self.id,
         );
+        let mut pause = FIRST_RETRY;
         loop {
             let mut next = owned.session.clone();
             let fact = Fact::DriverPanicked { last_seq: next.last_seq() };
             let decision = next.observe(&self.shared.context(), fact);
             match self.commit(owned, hands, next, decision, Extras::default()).await {
                 Ok(()) => return Ok(()),
-                Err(Setback::InDoubt(_)) => self.settle(owned, hands).await?,
+                Err(Setback::InDoubt(_)) => {
+                    self.wait_longer(&mut pause).await?;
+                    self.settle(owned, hands).await?;
+                }
                 Err(Setback::Impossible(_)) => return Err(Exit::Unusable(error.into())),
                 Err(Setback::Exit(exit)) => return Err(exit),
             }
@@ -467,26 +475,6 @@ impl Driver {
 
 fn in_doubt() -> EngineError {
     EngineError::Unavailable("the session's state cannot be reached".into())
-}
-
-fn size_of_reports(fact: &Fact) -> usize {
-    match fact {
-        Fact::Reported { reports, .. } => {
-            reports.iter().map(|numbered| REPORT_BYTES + numbered.report.body.size()).sum()
-        }
-        Fact::SandboxStarted { .. }
-        | Fact::SandboxStartFailed { .. }
-        | Fact::SandboxGone { .. }
-        | Fact::SandboxUnreachable { .. }
-        | Fact::SandboxFrozen { .. }
-        | Fact::SandboxThawed { .. }
-        | Fact::Persisted { .. }
-        | Fact::PutBack { .. }
-        | Fact::PutAway { .. }
-        | Fact::InUse
-        | Fact::TimePassed
-        | Fact::DriverPanicked { .. } => 0,
-    }
 }
 
 async fn sleep_until(shared: &Shared, deadline: Option<Timestamp>) {

@@ -17,13 +17,13 @@ use ash_core::id::{SessionId, SnapshotId};
 use ash_core::number::{Incarnation, Seq, SpoolPosition};
 use ash_core::resume::{Found, Source};
 use ash_core::session::{Effect, Fact, Sandbox, Session};
-use ash_core::snapshot::{PersistOutcome, PutBackOutcome, Snapshot};
+use ash_core::snapshot::PutBackOutcome;
 use ash_store::{Place, SessionRecord};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::past::LogOf;
-use crate::host::{HostError, Persist, Reporter, SandboxRef, StandStill, Start, Thawed};
+use crate::host::{HostError, Reporter, SandboxRef, Start, Thawed};
 use crate::leave::Leave;
 use crate::registry::{FactSender, Told};
 use crate::shared::{Link, Shared};
@@ -59,8 +59,9 @@ pub(super) struct Hands {
     pub(super) last_words_of: Option<Incarnation>,
     /// Held while files are put back.
     putting_back: Arc<tokio::sync::Mutex<()>>,
-    /// Resolves when the outcome of the last capture was told: they are told in the order in which they were asked for.
-    last_capture: Option<oneshot::Receiver<()>>,
+    /// The number of the last capture, and what resolves when its outcome was told: they are told in the order in which
+    /// they were asked for.
+    pub(super) last_capture: Option<(u64, oneshot::Receiver<()>)>,
 }
 
 /// Does what is to be done with one sandbox, in order.
@@ -207,38 +208,13 @@ impl Hands {
         }
     }
 
-    /// Has something captured. It goes on whatever becomes of the lane; the lane waits until everything moves
-    /// again, so that the next prompt changes nothing of it.
-    fn persist(
-        &mut self,
-        record: &SessionRecord,
-        sandbox: SandboxRef,
-        number: u64,
-        (unless_like, only_if_busy, proven): (Option<SnapshotId>, bool, Option<Box<Snapshot>>),
-    ) {
-        let (still, moves) = StandStill::new();
+    /// Nothing more is done with a sandbox until it moves again.
+    pub(super) fn hold_up(&self, incarnation: Incarnation, moves: oneshot::Receiver<()>) {
         let lane = self.lane.as_ref();
-        if let Some(lane) = lane.filter(|lane| lane.incarnation == sandbox.incarnation) {
+        if let Some(lane) = lane.filter(|lane| lane.incarnation == incarnation) {
             // A lane that is full has other worries.
             let _full = lane.errands.try_send(Errand::Wait(moves));
         }
-        let (shared, outcomes) = (Arc::clone(&self.shared), self.outcomes.clone());
-        let (tenant, (told, last_told)) = (record.tenant.clone(), oneshot::channel());
-        let before = self.last_capture.replace(last_told);
-        self.shared.tasks.spawn(async move {
-            let _until_told: oneshot::Sender<()> = told;
-            let (tenant, proven) = (&tenant, proven.as_deref());
-            let persist = Persist { sandbox, tenant, unless_like, only_if_busy, proven };
-            let outcome = match shared.host.persist(persist, still).await {
-                Ok(persisted) => persisted.outcome(),
-                Err(error) => PersistOutcome::Failed { message: error.to_string() },
-            };
-            shared.counts.persisted(&outcome);
-            if let Some(before) = before {
-                let _told_or_gone = before.await;
-            }
-            let _driver_gone = outcomes.send(Fact::Persisted { number, outcome }.into()).await;
-        });
     }
 
     /// Has files put back. Nothing of the session runs, and nothing will before the outcome is known.

@@ -1,7 +1,7 @@
 //! A store that is slow, fails, and loses answers.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct StoreFaults {
     pub loses_answer: u64,
     /// A claim finds something that it cannot read.
     pub damages: u64,
+    /// A commit finds no room, where a claim does.
+    pub full: u64,
     /// A commit panics, as only a defect would.
     pub panics: u64,
     /// The longest it takes, each way.
@@ -46,12 +48,19 @@ pub struct FlakyStore {
     dice: Arc<Dice>,
     mood: Mutex<(Gate, StoreFaults)>,
     panic_next: AtomicBool,
+    full_commits: AtomicU64,
 }
 
 impl FlakyStore {
     /// A store that behaves, for now.
     pub fn new(inner: Arc<dyn Store>, dice: Arc<Dice>) -> Self {
-        Self { inner, dice, mood: Mutex::default(), panic_next: AtomicBool::new(false) }
+        let (mood, panic_next, full_commits) = Default::default();
+        Self { inner, dice, mood, panic_next, full_commits }
+    }
+
+    /// How many commits found no room so far.
+    pub fn full_commits(&self) -> u64 {
+        self.full_commits.load(Ordering::Relaxed)
     }
 
     /// From now on: for the next engine, behind its gate.
@@ -111,6 +120,10 @@ macro_rules! through_the_line {
                 if stringify!($name) == "claim_session" && self.dice.chance(line.1.damages) {
                     let source = "it was just for a moment".into();
                     return Err(StoreError::Damaged { what: "session", source });
+                }
+                if stringify!($name) == "commit" && self.dice.chance(line.1.full) {
+                    self.full_commits.fetch_add(1, Ordering::Relaxed);
+                    return Err(StoreError::Full("there is no room".into()));
                 }
                 if self.must_panic(stringify!($name), line.1) {
                     // Without the hook that prints: it is meant to happen.

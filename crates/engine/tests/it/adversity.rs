@@ -61,6 +61,25 @@ async fn a_store_that_is_away_is_an_answer_not_a_silence() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_finds_no_room_is_not_tried_as_fast_as_it_goes() {
+    let world = TestEngine::start().await;
+    let brisk = HostFaults { slowness: Duration::from_millis(10), ..UNHURRIED };
+    world.behave(StoreFaults::default(), brisk);
+    let session = world.session().await;
+    let accepted = world.prompt(session).await.unwrap();
+    world.until(session, "phase").await;
+    // A claim is so small that it has room.
+    let slow = StoreFaults { slowness: Duration::from_millis(1), ..StoreFaults::default() };
+    world.behave(StoreFaults { full: 1_000, ..slow }, brisk);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let tried = world.line.full_commits();
+    assert!((10..60).contains(&tried), "{tried} times in a minute");
+    world.behave(slow, brisk);
+    world.until(session, "run_ended").await;
+    assert_eq!(world.status_of(session, accepted).await, RunStatus::Completed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_was_stalled_does_not_take_its_successor_down() {
     let mut world = TestEngine::start().await;
     let first = world.session().await;

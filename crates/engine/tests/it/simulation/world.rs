@@ -47,6 +47,7 @@ impl Plan {
                 fails: maybe(80),
                 loses_answer: maybe(80),
                 damages: 0,
+                full: maybe(40),
                 panics: maybe(6),
                 slowness: Duration::from_millis(maybe(40)),
             },
