@@ -30,6 +30,17 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many rows are read at once, and how many snapshots are asked about.
 const PAGE: u32 = 1_000;
 
+/// What came of making room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// There is as much as there should be.
+    Made,
+    /// Something is being removed, and takes its time.
+    Coming,
+    /// There is too little, still.
+    None,
+}
+
 /// For how long a session whose files leave is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -223,12 +234,13 @@ impl Engine {
         tracing::warn!(
             "there is little room on the disk: files that snapshots have too are removed"
         );
-        let has_room = self.remove_stored().await?;
-        if !has_room {
+        let mut room = self.remove_stored().await?;
+        if room == Room::None {
             // Their bytes go in a day or two: until then it does not help.
             self.leave_snapshots_to_cloud().await?;
+            room = self.give_up_frozen_ones().await?;
         }
-        if !has_room && !self.give_up_frozen_ones().await? {
+        if room == Room::None {
             let was_short = self.shared.housekeeping.is_short.swap(true, Ordering::AcqRel);
             if !was_short {
                 tracing::error!(
@@ -241,8 +253,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes files that snapshots have too, until there is room. Says whether there is.
-    async fn remove_stored(&self) -> Result<bool, EngineError> {
+    /// Removes files that snapshots have too, until there is room.
+    async fn remove_stored(&self) -> Result<Room, EngineError> {
         let mut candidates = Vec::new();
         let mut after = None;
         loop {
@@ -254,17 +266,17 @@ impl Engine {
             }
         }
         for session in order(candidates, self.shared.now()) {
-            self.put_away(session).await;
-            if self.has_room() != Some(false) {
-                return Ok(true);
+            let room = self.put_away(session).await;
+            if room != Room::None {
+                return Ok(room);
             }
         }
-        Ok(false)
+        Ok(Room::None)
     }
 
     /// Gives frozen sandboxes up, the one that is frozen for longest first, and removes their files once they are
-    /// captured, until there is room. Says whether there is.
-    async fn give_up_frozen_ones(&self) -> Result<bool, EngineError> {
+    /// captured, until there is room.
+    async fn give_up_frozen_ones(&self) -> Result<Room, EngineError> {
         let mut frozen: Vec<(Timestamp, SessionId)> = Vec::new();
         for session in self.shared.store.housed_sessions().await? {
             if let ash_core::session::Sandbox::Frozen { since } = session.sandbox() {
@@ -284,28 +296,36 @@ impl Engine {
             if let Some(cloud) = self.cloud() {
                 cloud.wait_for_all(&self.shared, &[session], Duration::MAX).await;
             }
-            self.put_away(session).await;
-            if self.has_room() != Some(false) {
-                return Ok(true);
+            let room = self.put_away(session).await;
+            if room != Room::None {
+                return Ok(room);
             }
         }
-        Ok(false)
+        Ok(Room::None)
     }
 
-    /// Has the files of a session removed, and waits until they are, or stay.
-    async fn put_away(&self, session: SessionId) {
+    /// Has the files of a session removed, and waits until they are, or stay. Says whether that made room.
+    async fn put_away(&self, session: SessionId) -> Room {
         let want = Want::Decide { request: Request::PutAway, receipt: None };
-        match self.registry.request(session, want).await {
+        let is_over = match self.registry.request(session, want).await {
             Ok(_) => self.at_rest(session).await,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::debug!(error, session.id = %session, "session {session} keeps its files");
+                true
             }
+        };
+        match self.has_room() {
+            // What is large takes long to read before it goes. Nobody loses more meanwhile.
+            Some(false) if !is_over => Room::Coming,
+            Some(false) => Room::None,
+            Some(true) | None => Room::Made,
         }
     }
 
-    /// Waits until a session is owed nothing, or somebody uses it again; but not for longer than others can wait.
-    async fn at_rest(&self, session: SessionId) {
+    /// Waits until a session is owed nothing, or somebody uses it again; but not for longer than others can wait. Says
+    /// whether it came to that.
+    async fn at_rest(&self, session: SessionId) -> bool {
         // Before the first look: a change is either seen, or told.
         let mut news = self.shared.rests.watch();
         let rests = async {
@@ -313,7 +333,7 @@ impl Engine {
                 news.changed().await;
             }
         };
-        let _rests_or_late = tokio::time::timeout(PATIENCE, rests).await;
+        tokio::time::timeout(PATIENCE, rests).await.is_ok()
     }
 
     /// Whether something is owed to a session that nobody uses.

@@ -30,6 +30,11 @@ impl Leave {
         *self.0.is_revoked.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
+    /// Whether somebody wants the files.
+    pub fn is_revoked(&self) -> bool {
+        *self.0.is_revoked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does what removes the files, which must be short, unless somebody wants them or works with them.
     pub fn take<T>(&self, remove: impl FnOnce() -> T) -> Option<T> {
         let is_revoked = self.0.is_revoked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +66,9 @@ mod test {
         let meanwhile = leave.take(|| requests.begin(session()).is_some());
         assert_eq!(meanwhile, Some(false), "nobody begins while they are removed");
         assert!(requests.begin(session()).is_some());
+        assert!(!leave.is_revoked());
         leave.clone().revoke();
+        assert!(leave.is_revoked());
         assert_eq!(leave.take(|| ()), None);
     }
 }

@@ -60,14 +60,19 @@ impl Repository {
 
     /// Reads all of a snapshot back, and says whether it is whole. If it is not, nobody relies on it any more, nor on the
     /// packs in which something of it is damaged: whoever captures the files again, or copies the snapshot from
-    /// elsewhere, stores what is lost once more.
-    pub fn doubt_snapshot(&self, id: SnapshotId, max_entries: u64) -> Result<bool> {
+    /// elsewhere, stores what is lost once more. Fails as cancelled when `go_on` says no.
+    pub fn doubt_snapshot(
+        &self,
+        id: SnapshotId,
+        max_entries: u64,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<bool> {
         self.refresh()?;
         let snapshot = match self.snapshot(id) {
             Err(SnapshotError::Missing(_) | SnapshotError::Damaged { .. }) => return Ok(false),
             read => read?,
         };
-        let mut doubt = Doubt::of(self, max_entries);
+        let mut doubt = Doubt::of(self, max_entries, go_on);
         for root in &snapshot.roots {
             doubt.tree(root.tree)?;
         }
@@ -122,12 +127,13 @@ struct Doubt<'a> {
     names: u64,
     /// Chunks that are nowhere whole.
     lost: HashSet<Id>,
+    go_on: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Doubt<'a> {
-    fn of(repository: &'a Repository, names: u64) -> Self {
+    fn of(repository: &'a Repository, names: u64, go_on: &'a dyn Fn() -> bool) -> Self {
         let (seen, followed, lost) = (HashSet::new(), HashSet::new(), HashSet::new());
-        Self { chunks: Chunks::of(repository), seen, followed, names, lost }
+        Self { chunks: Chunks::of(repository), seen, followed, names, lost, go_on }
     }
 
     fn tree(&mut self, root: Content) -> Result<()> {
@@ -185,6 +191,9 @@ impl<'a> Doubt<'a> {
 
     /// Reads a chunk; says whether it is whole.
     fn chunk(&mut self, kind: ChunkKind, id: Id) -> Result<bool> {
+        if !(self.go_on)() {
+            return Err(SnapshotError::Cancelled);
+        }
         if self.seen.insert(id)
             && let Err(error) = self.chunks.with(kind, id, |_| ())
         {
@@ -259,14 +268,20 @@ mod test {
             let repository = Repository::open(Box::new(objects)).unwrap();
             let mut state = State::default();
             let first = capture(&repository, &tree, &mut state);
-            assert!(repository.doubt_snapshot(first, MANY).unwrap());
+            assert!(repository.doubt_snapshot(first, MANY, &|| true).unwrap());
             assert!(!repository.is_distrusted(first).unwrap());
             each_pack(&store, harm);
-            assert!(!repository.doubt_snapshot(first, MANY).unwrap());
+            assert!(!repository.doubt_snapshot(first, MANY, &|| true).unwrap());
             assert!(repository.is_distrusted(first).unwrap());
             let second = capture(&repository, &tree, &mut state);
-            assert!(repository.doubt_snapshot(second, MANY).unwrap(), "it is stored again");
-            assert!(repository.doubt_snapshot(first, MANY).unwrap(), "so the first is whole, too");
+            assert!(
+                repository.doubt_snapshot(second, MANY, &|| true).unwrap(),
+                "it is stored again"
+            );
+            assert!(
+                repository.doubt_snapshot(first, MANY, &|| true).unwrap(),
+                "so the first is whole, too"
+            );
             repository.trust_again(first).unwrap();
             assert!(!repository.is_distrusted(first).unwrap());
         }
@@ -301,6 +316,9 @@ mod test {
         let second = capture(&here, &tree, &mut state);
         copy(&here, &there, second).unwrap();
         copy(&there, &elsewhere, second).unwrap();
-        assert!(there.doubt_snapshot(second, MANY).unwrap(), "what it needs was put again");
+        assert!(
+            there.doubt_snapshot(second, MANY, &|| true).unwrap(),
+            "what it needs was put again"
+        );
     }
 }

@@ -24,6 +24,9 @@ use crate::time::Timestamp;
 /// How long to wait before something that could not be removed is tried again.
 const RETRY: Duration = Duration::from_secs(10 * 60);
 
+/// How many times as long as a capture it may take: all that was stored is read first, one session after another.
+const TIMES_AS_LONG: u32 = 6;
+
 /// How long at first, where all of a session is to go: something of it may have been in use for a moment. It is as long again
 /// as was waited already, up to the other one.
 const FIRST_RETRY_OF_ALL: Duration = Duration::from_secs(10);
@@ -185,7 +188,7 @@ impl Session {
         };
         if may_begin && self.stored_by().is_some() {
             self.keeping.number += 1;
-            let deadline = ctx.now.plus(ctx.policy.persist_timeout);
+            let deadline = ctx.now.plus(ctx.policy.persist_timeout * TIMES_AS_LONG);
             self.keeping.files = FilesPlace::Leaving { deadline };
             out.effects.extend(self.put_away_effect());
         }

@@ -8,47 +8,43 @@ use ash_snapshot::{Collect, Others, SnapshotError};
 
 use super::{Archive, ArchiveError, MAX_ENTRIES, Places, WORKSPACE, ours, theirs};
 use crate::files::Stored;
-use crate::host::{Away, Collected};
+use crate::host::Collected;
 
 impl Archive {
-    /// Whether the directories of a session could go: a snapshot has them as they are, and all that it needs is
-    /// there. Blocks.
-    pub(crate) fn covers(
+    /// Whether all that a snapshot needs is there, and whole: everything of it is read, until `go_on` says no, which is
+    /// an error. What is damaged is stored again by the next capture, whatever is remembered. Blocks.
+    pub(crate) fn is_whole(
         &self,
-        (tenant, session): (&TenantId, SessionId),
-        places: &Places,
+        tenant: &TenantId,
         id: SnapshotId,
-    ) -> Result<Away, ArchiveError> {
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<bool, ArchiveError> {
         // It may be in the cloud alone.
         self.fetch_if_lost(tenant, id)?;
         let repository = self.repository(tenant)?;
         let found = repository.snapshot(theirs(id));
         let is_recorded = found.is_ok();
-        let whole = found.and_then(|found| repository.is_present(&found));
-        match whole.map_err(ArchiveError::from) {
-            Ok(()) => {}
+        let present = found.and_then(|found| repository.is_present(&found));
+        match present.map_err(ArchiveError::from) {
+            Ok(()) => Ok(repository.doubt_snapshot(theirs(id), MAX_ENTRIES, go_on)?),
             Err(error) if error.is_lost() => {
-                // The next capture stores again what is lost of it, whatever is remembered.
                 if is_recorded {
                     repository.distrust_snapshot(theirs(id))?;
                 }
-                return Ok(Away::Unsaved);
+                Ok(false)
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         }
-        // What is there is looked at once more, whatever anybody remembers of it.
-        if self.capture((tenant, session), places, Some(id))?.is_some() {
-            return Ok(Away::Changed);
-        }
-        // And what was stored of it is read: after this there is no other copy to find that out with.
-        if repository.doubt_snapshot(theirs(id), MAX_ENTRIES)? {
-            return Ok(Away::Gone);
-        }
-        tracing::warn!(
-            session.id = %session, snapshot.id = %id,
-            "snapshot {id} of session {session} is damaged; its files stay, and are stored again",
-        );
-        Ok(Away::Unsaved)
+    }
+
+    /// Whether the directories of a session are as a snapshot has them, whatever anybody remembers of them. Blocks.
+    pub(crate) fn is_as_stored(
+        &self,
+        of: (&TenantId, SessionId),
+        places: &Places,
+        id: SnapshotId,
+    ) -> Result<bool, ArchiveError> {
+        Ok(self.capture(of, places, Some(id))?.is_none())
     }
 
     /// The files of a snapshot, here or in the cloud; nothing, if it is lost. Blocks.

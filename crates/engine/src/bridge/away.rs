@@ -22,46 +22,81 @@ use crate::files::{FileError, FilePath, Stored, Tree};
 use crate::host::{Away, Collected, HostError, PutAway, SandboxRef};
 use crate::leave::Leave;
 
+/// What is attempted when the files of a session go.
+const PUT_AWAY: &str = "put files away";
+
 /// How often a removal that takes long is gone on with.
 const MAX_ROUNDS: usize = 1_000;
 
 impl Inner {
+    /// First what is stored is read, for as long as that takes: after this there is no other copy to find out with that
+    /// it is damaged. Then nobody works with the files, they are held against it once more, and go.
     pub(super) async fn put_away(
         self: &Arc<Self>,
         away: PutAway<'_>,
         leave: Leave,
     ) -> Result<Away, HostError> {
-        let attempted = "put files away";
         let PutAway { sandbox, tenant, snapshot } = away;
+        let reading = self.captures.reader().await?;
+        let (host, of, wanted) = (Arc::clone(self), tenant.clone(), leave.clone());
+        let read = move || host.check_stored(&of, snapshot, sandbox.session, &wanted);
+        match blocking(PUT_AWAY, read).await? {
+            Away::Gone => {}
+            other @ (Away::Wanted | Away::Changed | Away::Unsaved) => return Ok(other),
+        }
+        drop(reading);
         let _one_at_a_time = self.captures.enter(sandbox.session).await?;
         let (host, tenant) = (Arc::clone(self), tenant.clone());
-        let done = tokio::task::spawn_blocking(move || {
-            host.put_away_now((&tenant, snapshot), sandbox, &leave)
-        });
-        done.await.map_err(|error| failed(attempted, error))?
+        blocking(PUT_AWAY, move || host.put_away_now((&tenant, snapshot), sandbox, &leave)).await
     }
 
-    /// The same. Blocks.
+    /// Whether the files could go, as far as the snapshot is concerned. Blocks.
+    fn check_stored(
+        &self,
+        tenant: &TenantId,
+        snapshot: SnapshotId,
+        session: SessionId,
+        leave: &Leave,
+    ) -> Result<Away, HostError> {
+        let told = |error: io::Error| failed(PUT_AWAY, error);
+        let go_on = || !leave.is_revoked() && !self.tasks.is_closing();
+        if !go_on() || !self.files.has_workspace(session).map_err(told)? {
+            return Ok(if go_on() { Away::Gone } else { Away::Wanted });
+        }
+        match self.archive.is_whole(tenant, snapshot, &go_on) {
+            Ok(true) => Ok(Away::Gone),
+            Ok(false) => {
+                tracing::warn!(
+                    session.id = %session, snapshot.id = %snapshot,
+                    "snapshot {snapshot} of session {session} is damaged; its files stay, and are stored again",
+                );
+                Ok(Away::Unsaved)
+            }
+            Err(_) if !go_on() => Ok(Away::Wanted),
+            Err(error) => Err(failed(PUT_AWAY, error)),
+        }
+    }
+
+    /// Has the files go if they are as they are stored. Blocks.
     fn put_away_now(
         &self,
         (tenant, snapshot): (&TenantId, SnapshotId),
         sandbox: SandboxRef,
         leave: &Leave,
     ) -> Result<Away, HostError> {
-        let told = |error: io::Error| failed("put files away", error);
+        let told = |error: io::Error| failed(PUT_AWAY, error);
         let session = sandbox.session;
         let places = self.files.places(session);
         if !self.files.has_workspace(session).map_err(told)? {
             return Ok(Away::Gone);
         }
         // It lies in the same directory, and no snapshot has it.
-        if self.files.has_something_aside(session).map_err(told)? {
+        if leave.is_revoked() || self.files.has_something_aside(session).map_err(told)? {
             return Ok(Away::Wanted);
         }
-        let covered = self.archive.covers((tenant, session), &places, snapshot);
-        match covered.map_err(|error| failed("put files away", error))? {
-            Away::Gone => {}
-            other @ (Away::Wanted | Away::Changed | Away::Unsaved) => return Ok(other),
+        let is_as_stored = self.archive.is_as_stored((tenant, session), &places, snapshot);
+        if !is_as_stored.map_err(|error| failed(PUT_AWAY, error))? {
+            return Ok(Away::Changed);
         }
         let Some(moved) = leave.take(|| self.take_out(sandbox)) else { return Ok(Away::Wanted) };
         match moved.map_err(told)? {

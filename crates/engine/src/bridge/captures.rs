@@ -40,6 +40,8 @@ pub(super) struct Captures {
     /// Taken by the capture of a session that is being stored: there is one at a time. Always after the look.
     turns: [Semaphore; 64],
     places: Semaphore,
+    /// Taken by whoever reads all of a snapshot before the files of a session go.
+    reader: Semaphore,
     /// What was last seen of a session, while it is not stored yet.
     ahead: Mutex<BTreeMap<SessionId, (u64, Ahead)>>,
     /// How many were seen.
@@ -58,6 +60,7 @@ impl Default for Captures {
             looks_at_once: Semaphore::new(LOOKS_AT_ONCE),
             turns: std::array::from_fn(|_| Semaphore::new(1)),
             places: Semaphore::new(AT_ONCE),
+            reader: Semaphore::new(1),
             ahead: Mutex::default(),
             seen: AtomicU64::new(0),
             room: AtomicU64::new(MAX_HELD),
@@ -105,6 +108,11 @@ impl Captures {
         }
         still.is_over();
         Ok((admitted.await?, None))
+    }
+
+    /// The turn of whoever reads all of a snapshot. It keeps nobody from the files.
+    pub(super) async fn reader(&self) -> Result<SemaphorePermit<'_>, HostError> {
+        self.reader.acquire().await.map_err(|error| failed(PERSIST, error))
     }
 
     /// Waits until what was seen may be stored: after everything of the same session that was seen before. Others may

@@ -368,7 +368,7 @@ impl crate::archive::Archive {
         let copied = match shelf.repository.replicate(&super::copy_of(&here, id)) {
             // It is read once more before anybody says so; then what is damaged is stored anew by the next capture.
             Err(error) if error.is_of_source() => {
-                let is_whole = here.doubt_snapshot(theirs(id), MAX_ENTRIES);
+                let is_whole = here.doubt_snapshot(theirs(id), MAX_ENTRIES, &|| true);
                 return Err(match is_whole.map_err(CloudError::here)? {
                     true => CloudError::here(error),
                     false => CloudError::lost(id, &error),
