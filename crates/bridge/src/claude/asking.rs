@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::task::{AbortHandle, JoinSet};
@@ -17,15 +19,25 @@ pub(super) struct Question {
     pub(super) request: String,
     pub(super) tool: String,
     pub(super) input: Box<RawValue>,
-    /// Why it asks, in the program's words.
-    pub(super) reason: Option<String>,
+    pub(super) why: Why,
 }
 
-/// The program has settings that say that this is to be asked.
-const RULE: &str = "rule";
+/// Why it asks, in the program's words.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Why {
+    decision_reason_type: Option<String>,
+    /// Settings of the agent that say that this is to be asked, whatever else there is to it.
+    matched_ask_rule: Option<IgnoredAny>,
+    /// Whether anybody but a person might allow it.
+    classifier_approvable: Option<bool>,
+}
 
 /// The program asks about this in every mode, because it would do harm.
 const HARMFUL: &str = "safetyCheck";
+
+/// The program asks because of what its mode is, as in a plan.
+const MODE: &str = "mode";
 
 impl Question {
     /// What is answered where nobody is to be asked; nothing, if somebody is. The program asks some things in every
@@ -35,13 +47,18 @@ impl Question {
             return None;
         }
         let unasked = "nobody is there to be asked";
-        match (self.reason.as_deref(), self.tool.as_str()) {
-            (Some(RULE), _) => None,
-            (_, "AskUserQuestion") => Some(denied(&format!(
+        let Why { decision_reason_type, matched_ask_rule, classifier_approvable } = &self.why;
+        match (decision_reason_type.as_deref(), self.tool.as_str()) {
+            _ if matched_ask_rule.is_some() => None,
+            (None, "AskUserQuestion") => Some(denied(&format!(
                 "{unasked}: decide yourself, and say what you took for granted"
             ))),
-            (Some(HARMFUL), _) => Some(denied(&format!("this would do harm, and {unasked}"))),
-            _ => Some(allowed(&self.input)),
+            (None | Some(MODE), _) => Some(allowed(&self.input)),
+            (Some(reason), _) if reason == HARMFUL || *classifier_approvable == Some(false) => {
+                Some(denied(&format!("this would do harm, and {unasked}")))
+            }
+            // A rule or a hook of the agent, and whatever comes to be: somebody wants somebody to be asked.
+            (Some(_), _) => None,
         }
     }
 }
@@ -117,28 +134,46 @@ mod test {
     use super::*;
 
     #[test]
-    fn only_a_mode_that_asks_has_somebody_asked() {
-        let answer = |mode: &str, tool: &str, reason: Option<&str>| {
+    fn only_a_mode_that_asks_has_somebody_asked_unless_the_agent_wants_it() {
+        let answer = |mode: &str, tool: &str, why: &Value| {
             let question = Question {
                 request: "r".to_owned(),
                 tool: tool.to_owned(),
                 input: RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap(),
-                reason: reason.map(str::to_owned),
+                why: serde_json::from_value(why.clone()).unwrap(),
             };
             let answer = question.without_asking(mode)?;
             let is_same = answer["updatedInput"]["a"] == 1;
             assert_eq!(answer["behavior"] == "allow", is_same, "{answer}");
             Some(is_same)
         };
+        let none = json!({});
         for mode in ["default", "acceptEdits", "plan"] {
             for tool in ["Bash", "AskUserQuestion", "ExitPlanMode"] {
-                assert_eq!(answer(mode, tool, None), None, "{mode} {tool}");
+                assert_eq!(answer(mode, tool, &none), None, "{mode} {tool}");
             }
         }
-        assert_eq!(answer(BYPASS, "Bash", None), Some(true));
-        assert_eq!(answer(BYPASS, "ExitPlanMode", None), Some(true));
-        assert_eq!(answer(BYPASS, "AskUserQuestion", None), Some(false));
-        assert_eq!(answer(BYPASS, "Bash", Some(HARMFUL)), Some(false));
-        assert_eq!(answer(BYPASS, "Bash", Some(RULE)), None);
+        let because = |reason: &str| json!({ "decision_reason_type": reason });
+        let [yes, no, ask] = [Some(true), Some(false), None];
+        for (tool, why, expected) in [
+            ("Bash", none.clone(), yes),
+            ("ExitPlanMode", none.clone(), yes),
+            ("Write", because("mode"), yes),
+            ("AskUserQuestion", none, no),
+            ("Bash", because("safetyCheck"), no),
+            (
+                "Bash",
+                json!({ "decision_reason_type": "subcommandResults", "classifier_approvable": false }),
+                no,
+            ),
+            ("Bash", because("subcommandResults"), ask),
+            ("Bash", because("rule"), ask),
+            ("Bash", because("hook"), ask),
+            ("Bash", because("something new"), ask),
+            ("AskUserQuestion", json!({ "matched_ask_rule": { "source": "x" } }), ask),
+            ("Bash", json!({ "decision_reason_type": "safetyCheck", "matched_ask_rule": {} }), ask),
+        ] {
+            assert_eq!(answer(BYPASS, tool, &why), expected, "{tool} {why}");
+        }
     }
 }

@@ -151,8 +151,7 @@ impl Claude {
                 }
             }
             Wish::Ask(question) => {
-                let mode = self.program.as_ref().map(|(_, running)| running.mode.as_str());
-                let at_once = question.without_asking(mode.unwrap_or_default());
+                let at_once = question.without_asking(self.mode());
                 match (at_once, asking) {
                     (Some(answer), _) => self.answer(&question.request, &answer),
                     (None, None) => self.answer(&question.request, &denied(NOBODY)),
@@ -221,6 +220,11 @@ impl Claude {
         let pieces = pieces(&name, entries).into_iter();
         self.which = Which::Known(name);
         pieces.map(|body| Event::Output { name: MIRROR.to_owned(), body }).collect()
+    }
+
+    /// Which mode the program is in, as far as it was told.
+    pub(super) fn mode(&self) -> &str {
+        self.program.as_ref().map_or("", |(_, running)| running.mode.as_str())
     }
 
     /// Answers a question of the program.

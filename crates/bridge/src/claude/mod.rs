@@ -36,8 +36,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::asking::{Question, denied};
-use self::process::{Program, Trouble};
+use self::asking::denied;
+use self::process::{Heard, Program, Trouble};
 use self::prompt::Prompt;
 use self::record::Record;
 use self::setup::{Setup, Which, config_directory, servers_of_agent};
@@ -89,6 +89,8 @@ pub struct Claude {
     notices: Vec<String>,
     /// What was heard while there was none, until it is told.
     aside: Aside,
+    /// What was heard while something else was waited for, until it is taken note of.
+    heard: Vec<Heard>,
     /// Why the conversation cannot be gone on with, until that was said.
     lost: Option<String>,
     /// Whether the record is not what was written down.
@@ -140,6 +142,7 @@ impl Claude {
             total_usd: None,
             notices,
             aside: Aside::default(),
+            heard: Vec::new(),
             lost: None,
             unfound: 0,
             silent_at: None,
@@ -192,6 +195,7 @@ impl Claude {
 
     /// What was said without a run and is not told yet.
     pub fn take_asides(&mut self) -> Vec<Event> {
+        self.put_all_aside();
         let mut events = std::mem::take(&mut self.aside.events);
         let dropped = std::mem::take(&mut self.aside.dropped);
         if dropped > 0 {
@@ -229,8 +233,10 @@ impl Claude {
                 self.write_down(NO_RUN, &file, &entries)
             }
             Wish::Report(event @ (Event::Message(_) | Event::Output { .. })) => vec![event],
-            Wish::Ask(Question { request, .. }) => {
-                self.answer(&request, &denied(NOBODY));
+            Wish::Ask(question) => {
+                let answer = question.without_asking(self.mode());
+                let answer = answer.unwrap_or_else(|| denied(NOBODY));
+                self.answer(&question.request, &answer);
                 Vec::new()
             }
             Wish::Refuse { request, subtype } => {

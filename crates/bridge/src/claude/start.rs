@@ -6,7 +6,7 @@ use std::time::Duration;
 use ash_protocol::NO_RUN;
 use serde_json::json;
 
-use super::process::{Heard, INITIALIZE_PATIENCE, Program, Trouble};
+use super::process::{INITIALIZE_PATIENCE, Program, Trouble};
 use super::setup::{Setup, Which};
 use super::transcript::{Found, Transcript};
 use super::turn::Wish;
@@ -91,8 +91,8 @@ impl Claude {
     async fn tell(&mut self, setup: &Setup) -> bool {
         let Some((program, running)) = &mut self.program else { return false };
         let mut asked = Vec::new();
-        // What it does, and commands in messages, change both.
-        let has_worked = self.has_worked;
+        // What it does, and commands in messages, change both. So may this, if nobody waits for its answer.
+        let has_worked = std::mem::replace(&mut self.has_worked, true);
         if has_worked || running.model != setup.model {
             let request = json!({ "subtype": "set_model", "model": setup.model });
             asked.push(program.ask(request).await);
@@ -101,7 +101,7 @@ impl Claude {
             let request = json!({ "subtype": "set_permission_mode", "mode": setup.mode });
             asked.push(program.ask(request).await);
         }
-        let mut heard_besides = Vec::new();
+        let heard_besides = &mut self.heard;
         let answered = async {
             while !asked.is_empty() {
                 let Some(heard) = program.next().await else { return false };
@@ -125,11 +125,13 @@ impl Claude {
             *running = setup.clone();
             self.has_worked = false;
         }
-        self.put_all_aside(heard_besides);
+        self.put_all_aside();
         is_done
     }
 
-    fn put_all_aside(&mut self, heard: Vec<Heard>) {
+    /// Takes note of what was heard besides.
+    pub(super) fn put_all_aside(&mut self) {
+        let heard = std::mem::take(&mut self.heard);
         let wishes: Vec<Wish> =
             heard.into_iter().flat_map(|heard| self.aside.turn.take(heard)).collect();
         wishes.into_iter().for_each(|wish| self.put_aside(wish));
@@ -242,9 +244,8 @@ impl Claude {
     /// Lets the program end, if it runs.
     pub(super) async fn stop(&mut self) {
         let Some((program, _)) = self.program.take() else { return };
-        let mut last = Vec::new();
-        program.close(|heard| last.push(heard)).await;
-        self.put_all_aside(last);
+        program.close(|heard| self.heard.push(heard)).await;
+        self.put_all_aside();
     }
 }
 

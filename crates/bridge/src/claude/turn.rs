@@ -15,7 +15,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use self::spending::{OfModel, Tokens, Unbooked};
-use super::asking::Question;
+use super::asking::{Question, Why};
 use super::process::Heard;
 use super::servers;
 
@@ -443,15 +443,16 @@ fn question(raw: &RawValue, request: Option<String>) -> Vec<Wish> {
         subtype: String,
         tool_name: Option<String>,
         input: Option<Box<RawValue>>,
-        decision_reason_type: Option<String>,
+        #[serde(flatten)]
+        why: Why,
     }
     let (Some(id), Ok(Asked { request })) = (request, serde_json::from_str(raw.get())) else {
         return Vec::new();
     };
-    let Request { subtype, tool_name, input, decision_reason_type } = request;
+    let Request { subtype, tool_name, input, why } = request;
     vec![match (subtype.as_str(), tool_name, input) {
         ("can_use_tool", Some(tool), Some(input)) => {
-            Wish::Ask(Question { request: id, tool, input, reason: decision_reason_type })
+            Wish::Ask(Question { request: id, tool, input, why })
         }
         _ => Wish::Refuse { request: id, subtype },
     }]

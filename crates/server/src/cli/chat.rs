@@ -60,7 +60,10 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     }
     let mut ctrl_c = watch::ctrl_c()?;
     let session = match &args.session {
-        Some(text) => known(ctx, text, &args.agent).await?,
+        Some(text) => tokio::select! {
+            known = known(ctx, text, &args.agent) => known?,
+            _ = ctrl_c.recv() => return Ok(Exit::CtrlC),
+        },
         None => match begin(ctx, &args.agent, &mut ctrl_c).await? {
             Some(session) => session,
             None => return Ok(Exit::CtrlC),

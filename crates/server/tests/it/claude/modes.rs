@@ -69,21 +69,35 @@ async fn a_run_that_asks_nobody_waits_for_nobody() {
     assert!(turn.text().contains("decide yourself"), "{}", turn.text());
 
     // What its own settings want to be asked is asked all the same.
-    with_settings(&world, session, &json!({ "permissions": { "ask": ["Bash(touch:*)"] } })).await;
-    let accepted = world.prompt(session, "Work.\n/bash touch c\n/say done").await;
-    let deadline = deadline();
-    let question = loop {
-        let questions = world.engine.questions(&tenant(), session).await.unwrap();
-        if let [question] = &questions[..] {
-            break question.open.id;
-        }
-        assert!(Instant::now() < deadline, "nobody is asked");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
-    let decision = Permission::Allow { input: None };
-    world.engine.answer(&tenant(), session, question, decision).await.unwrap();
-    assert_eq!(world.turn(session, accepted).await.status, RunStatus::Completed);
-    assert!(world.host.workspace(session).join("c").exists());
+    let hook = r#"if grep -q HOOKED; then echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"ask"}}'; fi"#;
+    let settings = json!({
+        "permissions": { "ask": ["Bash(touch:*)", "AskUserQuestion"] },
+        "hooks": { "PreToolUse": [{ "hooks": [{ "type": "command", "command": hook }] }] },
+    });
+    with_settings(&world, session, &settings).await;
+    for (step, made) in [
+        ("/bash touch c", Some("c")),
+        ("/bash true && touch d", Some("d")),
+        ("/bash : HOOKED; mkdir e", Some("e")),
+        (QUESTION, None),
+    ] {
+        let accepted = world.prompt(session, &format!("Work.\n{step}\n/say done")).await;
+        let deadline = deadline();
+        let question = loop {
+            let questions = world.engine.questions(&tenant(), session).await.unwrap();
+            if let [question] = &questions[..] {
+                break question.open.id;
+            }
+            assert!(Instant::now() < deadline, "nobody is asked: {step}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let is_done = || made.is_some_and(|made| world.host.workspace(session).join(made).exists());
+        assert!(!is_done(), "{step}");
+        let decision = Permission::Allow { input: None };
+        world.engine.answer(&tenant(), session, question, decision).await.unwrap();
+        assert_eq!(world.turn(session, accepted).await.status, RunStatus::Completed);
+        assert_eq!(is_done(), made.is_some(), "{step}");
+    }
     remembers(&world, session, "after questions").await;
     world.end().await;
 }
