@@ -104,7 +104,7 @@ fn is_full(error: &(dyn Error + 'static)) -> bool {
 fn no_room() -> Failure {
     Failure::new(
         FailureCode::SandboxDiskFull,
-        "the server's disk is full: its files could not be made ready",
+        "there is no room for its files: the disk of the server is full, or its own limit is reached",
     )
 }
 

@@ -202,7 +202,8 @@ impl World {
     pub(crate) async fn reboot(&mut self, meanwhile: impl FnOnce(&Self)) {
         self.engine.abort().await;
         for sandbox in self.host.list().await.unwrap() {
-            kill(self.host.bridge_of(sandbox).expect("its bridge is alive"));
+            // One that was killed already may be gone by now.
+            self.host.bridge_of(sandbox).into_iter().for_each(kill);
         }
         let deadline = Instant::now() + Duration::from_secs(30);
         while !self.host.list().await.unwrap().is_empty() {
