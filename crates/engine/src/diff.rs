@@ -25,7 +25,7 @@ pub(crate) fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> 
         return String::new();
     }
     let name = |side: char, text: Option<&str>| match text {
-        Some(_) => format!("{side}/{path}"),
+        Some(_) => named(&format!("{side}/{path}")),
         None => "/dev/null".to_owned(),
     };
     let mut out = format!("--- {}\n+++ {}\n", name('a', before), name('b', after));
@@ -33,6 +33,32 @@ pub(crate) fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> 
         hunk.write(&was, &is, &edits, &mut out);
     }
     out
+}
+
+/// A name as `patch` and `git apply` read it to its end, and nothing else than a name: in quotes if there is anything in it
+/// that could end it or a line, and with a tab behind it if there is a space.
+fn named(name: &str) -> String {
+    if name.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) {
+        let mut quoted = String::from("\"");
+        for c in name.chars() {
+            match c {
+                '"' | '\\' => quoted.extend(['\\', c]),
+                '\n' => quoted.push_str("\\n"),
+                '\t' => quoted.push_str("\\t"),
+                c if c.is_control() => {
+                    let mut bytes = [0; 4];
+                    let octal = |byte: &u8| format!("\\{byte:03o}");
+                    quoted.extend(c.encode_utf8(&mut bytes).as_bytes().iter().map(octal));
+                }
+                c => quoted.push(c),
+            }
+        }
+        quoted + "\""
+    } else if name.contains(' ') {
+        format!("{name}\t")
+    } else {
+        name.to_owned()
+    }
 }
 
 /// The lines of a text, each with its end.
@@ -196,6 +222,23 @@ mod test {
         let expected = "--- a/n\n+++ b/n\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n";
         assert_eq!(unified("n", Some(before), Some(&after)), expected);
         assert_eq!(unified("n", Some(before), Some(before)), "");
+    }
+
+    #[test]
+    fn a_name_is_a_name_whatever_is_in_it() {
+        for (name, expected) in [
+            ("n", "a/n"),
+            ("ä", "a/ä"),
+            ("sp ace", "a/sp ace\t"),
+            ("tab\tname", "\"a/tab\\tname\""),
+            ("z\n--- a/keep\n+++ b/keep", "\"a/z\\n--- a/keep\\n+++ b/keep\""),
+            ("quote\" back\\", "\"a/quote\\\" back\\\\\""),
+            ("\u{1b}[2J\u{9b}", "\"a/\\033[2J\\302\\233\""),
+        ] {
+            let shown = unified(name, Some("a\n"), None);
+            assert_eq!(shown.lines().next(), Some(format!("--- {expected}").as_str()), "{name:?}");
+            assert_eq!(shown.lines().count(), 4, "{shown}");
+        }
     }
 
     #[test]

@@ -138,12 +138,29 @@ const MAX_NAME_BYTES: usize = 255;
 /// Nothing, if it is too long.
 pub(crate) fn safe_name(text: &str) -> Option<String> {
     let name = text.rsplit(['/', '\\']).next().unwrap_or_default();
-    let name: String = name.chars().filter(|c| !c.is_control()).collect();
+    let name: String = name.chars().filter(|c| !is_unseen(*c)).collect();
     let name = match name.trim() {
         "" | "." | ".." => "unnamed",
         name => name,
     };
     (name.len() <= MAX_NAME_BYTES).then(|| name.to_owned())
+}
+
+/// Whether a character cannot be seen: it controls something, turns the direction of text, or has no width.
+fn is_unseen(c: char) -> bool {
+    let is_format = matches!(
+        c,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'
+            | '\u{200e}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}'
+    );
+    c.is_control() || is_format
 }
 
 /// The same name with a number, for when it is taken.
@@ -178,6 +195,8 @@ mod test {
             (" \u{0}\n", "unnamed"),
             ("a\u{0}b\r\nc\u{1b}[31m.txt", "abc[31m.txt"),
             ("Zürich.png", "Zürich.png"),
+            ("a\u{202e}b\u{200b}\u{2066}\u{feff}\u{ad}.txt", "ab.txt"),
+            ("👨\u{200d}👩.png", "👨\u{200d}👩.png"),
             (".env", ".env"),
         ] {
             assert_eq!(safe_name(said).as_deref(), Some(name), "{said:?}");

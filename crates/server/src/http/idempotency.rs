@@ -47,9 +47,11 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let route = route(parts, state).await;
-        let Some(key) = parts.headers.get("idempotency-key") else {
-            return Ok(Self { route, key: None });
-        };
+        let mut keys = parts.headers.get_all("idempotency-key").iter();
+        let Some(key) = keys.next() else { return Ok(Self { route, key: None }) };
+        if keys.next().is_some() {
+            return Err(ApiError::invalid("There is more than one Idempotency-Key"));
+        }
         let visible = |key: &&str| key.bytes().all(|byte| byte.is_ascii_graphic());
         let readable = key.to_str().ok().filter(visible);
         match readable.filter(|key| (1..=MAX_KEY_LEN).contains(&key.len())) {

@@ -396,6 +396,19 @@ async fn ctrl_c_leaves_a_run_that_goes_on() {
 }
 
 #[tokio::test]
+async fn ctrl_c_leaves_a_command_that_goes_on() {
+    let fake = Fake::start(endless).await;
+    let machine = Machine::new();
+    let args = ["session", "exec", ID, "--server", &fake.url(), "--", "sleep", "9"];
+    let mut child = machine.command(&args).stderr(Stdio::piped()).spawn().unwrap();
+    crate::world::until("it is asked", || fake.lines().iter().any(|line| line.ends_with("/exec")))
+        .await;
+    press_ctrl_c(&child).await;
+    let _told = until(child.stderr.take().unwrap(), "the command goes on").await;
+    assert_eq!(child.wait().await.unwrap().code(), Some(130));
+}
+
+#[tokio::test]
 async fn ctrl_c_cuts_the_answer_in_a_chat_and_leaves_the_second_time() {
     let fake = Fake::start(endless).await;
     let machine = Machine::new();

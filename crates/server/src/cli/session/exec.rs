@@ -10,7 +10,7 @@ use crate::cli::connect::Context;
 use crate::cli::exit::{Exit, Mistake};
 use crate::cli::live::Live;
 use crate::cli::output::{Screen, note, print};
-use crate::cli::{Hint, format, parse, prefix};
+use crate::cli::{Hint, format, parse, prefix, watch};
 
 /// Run a command beside the agent, and end with its exit code
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,14 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<Exit> {
     };
     let command = ExecCommand { command, timeout: parse::millis(timeout) };
     let live = Live::new(&ctx.screen, "running…");
-    let outcome = live.during(ctx.client.exec(id, &command)).await?;
+    let mut ctrl_c = watch::ctrl_c()?;
+    let outcome = tokio::select! {
+        outcome = live.during(ctx.client.exec(id, &command)) => outcome?,
+        _ = ctrl_c.recv() => {
+            note("left; the command goes on in the sandbox, until it ends or its time is over");
+            return Ok(Exit::CtrlC);
+        }
+    };
     let exit = match outcome.timed_out {
         true => Exit::Of(TIMED_OUT),
         false => Exit::Of(outcome.exit_code.rem_euclid(256).try_into().unwrap_or(1)),

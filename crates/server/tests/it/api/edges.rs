@@ -234,7 +234,7 @@ async fn what_is_wrong_with_a_body_is_named() {
         (
             &messages,
             json!({ "content": "x", "maxTurns": "x" }),
-            "maxTurns is the text \"x\"; it must be a whole number from 0 to 4294967295".to_owned(),
+            "maxTurns is the text \"x\"; it must be a whole number that is not negative".to_owned(),
         ),
         ("/api/queue", json!({ "agentName": "coder" }), "prompt is missing".to_owned()),
         (

@@ -134,6 +134,8 @@ async fn a_key_that_was_used_for_something_else_is_a_conflict_and_nothing_happen
             let answer = client.ask("POST", path, &[bad], Some(&body)).await;
             assert_eq!(answer.refused(400), "invalid_request", "{path} {bad}");
         }
+        let answer = client.ask("POST", path, &[key, "idempotency-key: b"], Some(&body)).await;
+        assert_eq!(answer.refused(400), "invalid_request", "{path}: two keys");
         assert_eq!(length().await, before, "{path}");
     }
     served.end().await;
