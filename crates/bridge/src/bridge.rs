@@ -33,7 +33,7 @@ use crate::note;
 use crate::process::{self, Processes};
 use crate::questions::Questions;
 use crate::reports::Reports;
-use crate::runtime::{self, Accepted, Runtime, Surroundings};
+use crate::runtime::{self, Accepted, Runtime, Surroundings, Warmth};
 use crate::spool::Spool;
 
 /// How many prompts may wait. The server sends one at a time.
@@ -210,18 +210,22 @@ async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> 
             (None, Some(begun)) => interrupt.run_until_cancelled(begun).await,
             (None, None) => interrupt.run_until_cancelled(open(bridge)).await,
         };
+        // What is cut before the agent can begin is in the conversation all the same. It begins with what comes next.
+        let (opened, is_whole) = match opened {
+            Some(opened) => (opened, true),
+            None => (open_at_once(bridge, Warmth::Cold).await, false),
+        };
         let (ending, usage) = match opened {
-            Some(Ok(mut open)) => {
-                // Begun is what is remembered: a run that is cut before is not in the conversation.
+            Ok(mut open) => {
                 let accepted = open.accept(&run, &prompt);
                 bridge.spool.append(&run, &Event::Begun).await?;
                 let ended = execute(bridge, &mut open, &run, accepted, interrupt).await?;
                 open.must_have_its_record()?;
-                runtime = Some(open);
+                runtime = Some(open).filter(|_| is_whole);
                 ended
             }
-            Some(Err(message)) => (Ending::Failed { message }, Usage::default()),
-            None => (Ending::Interrupted, Usage::default()),
+            Err(_) if !is_whole => (Ending::Interrupted, Usage::default()),
+            Err(message) => (Ending::Failed { message }, Usage::default()),
         };
         bridge.current.borrow_mut().take();
         bridge.spool.append(&run, &Event::Ended { how: ending, usage }).await?;
@@ -259,6 +263,12 @@ async fn open(bridge: &Bridge) -> Result<Runtime, String> {
     if config.hooked {
         bridge.hooks.passed().await;
     }
+    open_at_once(bridge, Warmth::Warm).await
+}
+
+/// The same without anything that has to be done before.
+async fn open_at_once(bridge: &Bridge, warmth: Warmth) -> Result<Runtime, String> {
+    let config = bridge.configuration().await;
     let (env, refused_variables) = bridge.env(config);
     let around = Surroundings {
         env,
@@ -267,7 +277,7 @@ async fn open(bridge: &Bridge) -> Result<Runtime, String> {
         processes: bridge.processes.clone(),
         questions: bridge.questions.clone(),
     };
-    Runtime::open(config, around).await
+    Runtime::open(config, around, warmth).await
 }
 
 /// Runs one prompt, and writes down what is reported as it comes.

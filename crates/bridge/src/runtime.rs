@@ -61,9 +61,20 @@ pub(crate) fn is_slow(config: &Config) -> bool {
     matches!(config.runtime.as_str(), CLAUDE | LEGACY)
 }
 
+/// Whether a runtime that is opened starts what it needs, before there is anything to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Warmth {
+    Warm,
+    Cold,
+}
+
 impl Runtime {
     /// Opens what the configuration wants. An error is for a person.
-    pub(crate) async fn open(config: &Config, around: Surroundings) -> Result<Self, String> {
+    pub(crate) async fn open(
+        config: &Config,
+        around: Surroundings,
+        warmth: Warmth,
+    ) -> Result<Self, String> {
         let Surroundings { env, refused_variables, endpoint, processes, questions } = around;
         let endpoint = endpoint.map_err(|error| error.to_string())?;
         let not_started =
@@ -97,7 +108,9 @@ impl Runtime {
                 )?;
                 let opened = Claude::open(program, config.session.as_deref(), settings, processes);
                 let mut claude = opened.map_err(|error| not_started(&error))?;
-                claude.warm_up().await;
+                if warmth == Warmth::Warm {
+                    claude.warm_up().await;
+                }
                 Ok(Self::Claude(Box::new(claude)))
             }
             LEGACY => {
@@ -107,7 +120,9 @@ impl Runtime {
                 let (session, patience) = (config.session.as_deref(), legacy::START_PATIENCE);
                 let opened = Legacy::open(program, session, settings, processes, patience);
                 let mut legacy = opened.map_err(|error| not_started(&error))?;
-                legacy.warm_up().await;
+                if warmth == Warmth::Warm {
+                    legacy.warm_up().await;
+                }
                 Ok(Self::Legacy(Box::new(legacy)))
             }
             other => Err(format!("this bridge has no runtime {other:?}")),

@@ -27,6 +27,9 @@ const MAX_MIRROR_BYTES: usize = 4 * 1024 * 1024;
 /// the server waits before it gives the whole sandbox up.
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(4);
 
+/// How long to wait before an interrupt is repeated: one that comes while the program takes the message is passed over.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(250);
+
 /// How long the last lines of a run may take to be mirrored, and to be in the program's own file.
 const MIRROR_PATIENCE: Duration = Duration::from_secs(5);
 const FILE_PATIENCE: Duration = Duration::from_millis(500);
@@ -48,28 +51,35 @@ impl Claude {
         if let Some((program, _)) = &self.program {
             program.say(said).await;
         }
-        let mut is_interrupted = false;
-        // It begins to count when it is first asked.
+        let mut interrupted = None;
+        // Both begin to count when they are first asked.
         let mut patience = Box::pin(pass(INTERRUPT_PATIENCE));
+        let mut again = Box::pin(pass(INTERRUPT_AGAIN));
         let ended = loop {
             let Some((program, _)) = &mut self.program else {
                 break Err("Claude Code is gone".to_owned());
             };
             let heard = tokio::select! {
                 biased;
-                () = interrupt.cancelled(), if !is_interrupted => {
+                () = interrupt.cancelled(), if interrupted.is_none() => {
                     program.ask(json!({ "subtype": "interrupt" })).await;
-                    is_interrupted = true;
+                    let was_done = turn.is_done();
+                    interrupted = Some(Interrupted { was_done });
                     continue;
                 }
                 Some((request, answer)) = asking.next() => {
                     self.answer(&request, &answer);
                     continue;
                 }
-                () = &mut patience, if is_interrupted => {
+                () = &mut patience, if interrupted.is_some() => {
                     program.kill().await;
                     self.program = None;
                     break Ok(Ending::Interrupted);
+                }
+                () = &mut again, if interrupted.is_some() => {
+                    program.ask(json!({ "subtype": "interrupt" })).await;
+                    again = Box::pin(pass(INTERRUPT_AGAIN));
+                    continue;
                 }
                 heard = program.next() => heard,
             };
@@ -84,13 +94,13 @@ impl Claude {
                 }
                 // It only had to come to rest: nothing is lost, and the next message starts it again.
                 self.notices.push(format!("{end}, after its last word"));
-                break Ok(ending_of(turn, is_interrupted));
+                break Ok(ending_of(turn, interrupted));
             };
             for wish in turn.take(heard) {
                 self.grant(wish, run, reports, Some((&mut asking, interrupt))).await;
             }
             if turn.is_over() {
-                break Ok(ending_of(turn, is_interrupted));
+                break Ok(ending_of(turn, interrupted));
             }
         };
         for request in asking.end().await {
@@ -246,11 +256,22 @@ impl Claude {
     }
 }
 
-fn ending_of(turn: &Turn, is_interrupted: bool) -> Ending {
-    match &turn.result {
-        _ if is_interrupted => Ending::Interrupted,
-        Some(outcome) => outcome.ending(),
-        None => Ending::EndTurn,
+/// That a run was to end.
+#[derive(Clone, Copy)]
+struct Interrupted {
+    /// Whether the program had said the end of its answer by then.
+    was_done: bool,
+}
+
+fn ending_of(turn: &Turn, interrupted: Option<Interrupted>) -> Ending {
+    match (&turn.result, interrupted) {
+        // It was done before that reached it.
+        (Some(outcome), Some(Interrupted { was_done: false })) if !outcome.is_cut() => {
+            outcome.ending()
+        }
+        (_, Some(_)) => Ending::Interrupted,
+        (Some(outcome), None) => outcome.ending(),
+        (None, None) => Ending::EndTurn,
     }
 }
 

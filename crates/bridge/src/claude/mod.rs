@@ -340,9 +340,9 @@ impl Claude {
             let ready = interrupt.run_until_cancelled(self.make_ready(&setup)).await;
             self.tell_aside(reports).await;
             match ready {
-                None => return self.finish_unseen(&run, Ending::Interrupted, usage),
+                // Not written down as ended: whatever comes next is told that this was cut, and what it said.
+                None => return (Ending::Interrupted, usage),
                 Some(Ok(())) => {}
-                // Not written down as ended: whatever comes next is told that this was cut.
                 Some(Err(trouble)) => {
                     return (Ending::Failed { message: trouble.to_string() }, usage);
                 }
@@ -392,6 +392,10 @@ impl Claude {
             }
             if setup.is_for_one_run {
                 self.stop().await;
+            }
+            let is_cut = ending == Ending::Interrupted;
+            if is_cut && turn.has_not_written_it() && !self.transcript().holds(&given) {
+                return (ending, usage);
             }
             if turn.has_passed_it_over() && !self.transcript().holds(&given) {
                 let message = "the message was not taken, and the agent does not know it";

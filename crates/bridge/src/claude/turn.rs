@@ -160,7 +160,12 @@ impl Turn {
     /// Whether it has not asked the model, and written down something else than what it was given: a hook of the agent
     /// can refuse a message.
     pub(super) fn has_passed_it_over(&self) -> bool {
-        self.round == 0 && !self.is_given_mirrored && !self.mirrored.is_empty()
+        self.has_not_written_it() && !self.mirrored.is_empty()
+    }
+
+    /// Whether it has neither asked the model nor written down what it was given.
+    pub(super) fn has_not_written_it(&self) -> bool {
+        self.round == 0 && !self.is_given_mirrored
     }
 
     /// How often the model was asked.
@@ -384,6 +389,11 @@ impl Outcome {
             }
             _ => Ending::Failed { message: self.complaint() },
         }
+    }
+
+    /// Whether it is not the end of a whole answer.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_error || self.subtype != "success"
     }
 
     /// What went wrong, in the program's words.

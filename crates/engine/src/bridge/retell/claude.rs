@@ -81,12 +81,12 @@ impl Retelling {
             Outcome::Completed(Completion::MaxTurns) => "max_turns",
             Outcome::Completed(Completion::Budget) => "budget",
             Outcome::Completed(Completion::Quota) => "quota",
-            Outcome::Cancelled => "interrupted",
+            Outcome::Cancelled if telling.is_seen => "interrupted",
             Outcome::Failed(_) if telling.is_refused => "refused",
-            Outcome::Failed(_) | Outcome::Interrupted(_) => return,
+            // Also one that a person ended before the program had seen it.
+            Outcome::Cancelled | Outcome::Failed(_) | Outcome::Interrupted(_) => return,
         };
-        let is_unseen = telling.is_refused || *outcome == Outcome::Cancelled && !telling.is_seen;
-        let unseen = if is_unseen { r#","unseen":true"# } else { "" };
+        let unseen = if telling.is_refused { r#","unseen":true"# } else { "" };
         let what = format!(r#""turn_end":{},"how":"{how}"{unseen}"#, self.turn);
         self.line(&telling.run, &what);
     }

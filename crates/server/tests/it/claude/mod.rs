@@ -3,6 +3,7 @@
 
 mod between;
 mod damage;
+mod interrupts;
 mod kills;
 mod left;
 mod modes;
