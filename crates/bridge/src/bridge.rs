@@ -193,13 +193,13 @@ async fn work(bridge: &Rc<Bridge>, mut deliveries: mpsc::Receiver<Delivery>) -> 
                 (runtime, warming) = (warm, None);
                 continue;
             }
-            () = rest(&mut runtime) => {
-                tell_asides(bridge, &mut runtime).await?;
+            () = runtime::rest(&mut runtime) => {
+                runtime::tell_asides(&bridge.spool, &mut runtime).await?;
                 continue;
             }
         };
         let Some(Delivery { run, prompt }) = delivery else { return Ok(()) };
-        tell_asides(bridge, &mut runtime).await?;
+        runtime::tell_asides(&bridge.spool, &mut runtime).await?;
         bridge.working.set(true);
         let interrupt = bridge.begin(&run);
         bridge.questions.heed(&prompt);
@@ -240,22 +240,6 @@ async fn warm_up(bridge: &Bridge) -> Result<Runtime, String> {
         return std::future::pending().await;
     }
     open(bridge).await
-}
-
-/// Lets a runtime do what it does between prompts.
-async fn rest(runtime: &mut Option<Runtime>) {
-    match runtime {
-        Some(runtime) => runtime.rest().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Writes down what a runtime said between prompts.
-async fn tell_asides(bridge: &Bridge, runtime: &mut Option<Runtime>) -> io::Result<()> {
-    match runtime {
-        Some(runtime) => runtime.tell_asides(&bridge.spool).await,
-        None => Ok(()),
-    }
 }
 
 async fn open(bridge: &Bridge) -> Result<Runtime, String> {

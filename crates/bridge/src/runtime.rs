@@ -61,6 +61,22 @@ pub(crate) fn is_slow(config: &Config) -> bool {
     matches!(config.runtime.as_str(), CLAUDE | LEGACY)
 }
 
+/// Lets a runtime do what it does between prompts. Safe to cancel.
+pub(crate) async fn rest(runtime: &mut Option<Runtime>) {
+    match runtime {
+        Some(runtime) => runtime.rest().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes down what a runtime said between prompts.
+pub(crate) async fn tell_asides(spool: &Spool, runtime: &mut Option<Runtime>) -> io::Result<()> {
+    match runtime {
+        Some(runtime) => runtime.tell_asides(spool).await,
+        None => Ok(()),
+    }
+}
+
 /// Whether a runtime that is opened starts what it needs, before there is anything to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Warmth {
@@ -165,7 +181,7 @@ impl Runtime {
     }
 
     /// Says what was said without a prompt.
-    pub(crate) async fn tell_asides(&mut self, spool: &Spool) -> io::Result<()> {
+    async fn tell_asides(&mut self, spool: &Spool) -> io::Result<()> {
         let events = match self {
             Self::Claude(claude) => claude.take_asides(),
             Self::Builtin(_) | Self::Legacy(_) => Vec::new(),
@@ -187,7 +203,7 @@ impl Runtime {
     }
 
     /// Does what there is to do while there is no prompt. Returns when there is something to tell; safe to cancel.
-    pub(crate) async fn rest(&mut self) {
+    async fn rest(&mut self) {
         match self {
             Self::Builtin(_) => std::future::pending().await,
             Self::Claude(claude) => claude.overhear().await,
