@@ -19,6 +19,8 @@ use std::io;
 use std::time::Duration;
 
 #[cfg(feature = "remote")]
+use answer::is_altered;
+#[cfg(feature = "remote")]
 pub use answer::{is_missing_bucket, is_transient};
 pub use cached::CachedObjects;
 pub use local::LocalObjects;
@@ -33,6 +35,12 @@ pub use signs::Signs;
 /// Whether it is worth trying again what failed with this error: only servers are busy.
 #[cfg(not(feature = "remote"))]
 pub fn is_transient(_error: &io::Error) -> bool {
+    false
+}
+
+/// Whether what is there of an object has other bytes than were put: only servers are asked.
+#[cfg(not(feature = "remote"))]
+fn is_altered(_error: &io::Error) -> bool {
     false
 }
 

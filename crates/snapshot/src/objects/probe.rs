@@ -5,8 +5,7 @@
 
 use std::io;
 
-use super::answer::is_altered;
-use super::{Objects, Put};
+use super::{Objects, Put, is_altered};
 
 /// Where objects are that are put to see what happens.
 const PROBES: &str = "probe/";
