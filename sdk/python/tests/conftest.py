@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from proxy import Proxy
 from world import ROOT, World
 
 from ash_sdk import AshClient, Retry, Session, directory
+
+# What is started in the background has Ctrl-C ignored, and some tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Fast, and as patient as a busy machine needs.
 BRISK = Retry(reconnects=20, first_pause=0.01, longest_pause=0.2)
