@@ -81,8 +81,8 @@ pub struct Claude {
     record: Record,
     which: Which,
     program: Option<(Program, Setup)>,
-    /// Whether it has worked since it was told how it is to.
-    has_worked: bool,
+    /// What it may have changed since it was told.
+    unsure: Unsure,
     /// What the program says that everything has cost.
     total_usd: Option<f64>,
     /// What is to be said once there is a run to say it in.
@@ -99,6 +99,13 @@ pub struct Claude {
     unfound: u32,
     /// When it was last seen that the program does not begin to talk.
     silent_at: Option<Instant>,
+}
+
+/// What the program may do otherwise than it was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unsure {
+    model: bool,
+    mode: bool,
 }
 
 /// What the program does of its own accord.
@@ -138,7 +145,7 @@ impl Claude {
             record,
             which,
             program: None,
-            has_worked: false,
+            unsure: Unsure::default(),
             total_usd: None,
             notices,
             aside: Aside::default(),
@@ -351,7 +358,9 @@ impl Claude {
             let given = if is_second { new_id().unwrap_or_default() } else { run.clone() };
             let said = prompt_message(&given, &prompt, remark.as_deref());
             let mut turn = Turn::after(self.total_usd, given.clone());
-            self.has_worked = true;
+            // What it does changes its mode, and commands in messages its model.
+            self.unsure.mode = true;
+            self.unsure.model |= prompt.is_command();
             let ended = self.listen(&mut turn, &said, &run, reports, interrupt).await;
             self.total_usd = turn.total_usd().or(self.total_usd);
             usage = usage.plus(turn.spent());

@@ -89,6 +89,20 @@ impl Prompt {
         Ok(Self { content, options })
     }
 
+    /// Whether the program may take it for a command of its own.
+    pub(super) fn is_command(&self) -> bool {
+        let is_one = |text: &serde_json::Value| {
+            text.as_str().is_some_and(|text| text.trim_start().starts_with('/'))
+        };
+        match serde_json::from_str(self.content.get()) {
+            Ok(serde_json::Value::Array(blocks)) => {
+                blocks.iter().any(|block| is_one(&block["text"]))
+            }
+            Ok(text) => is_one(&text),
+            Err(_) => false,
+        }
+    }
+
     /// The same with a remark in front.
     pub(super) fn after(&self, remark: &str) -> serde_json::Value {
         let remark = serde_json::json!({ "type": "text", "text": remark });
@@ -117,6 +131,18 @@ mod test {
 
     fn read(json: &str) -> Result<Prompt, String> {
         Prompt::read(&RawValue::from_string(json.to_owned()).unwrap())
+    }
+
+    #[test]
+    fn what_begins_with_a_slash_may_be_a_command() {
+        for (prompt, is_command) in [
+            (r#""/model haiku""#, true),
+            (r#""hi\n/say hi""#, false),
+            (r#"{"content":[{"type":"image"},{"type":"text","text":" /model x"}]}"#, true),
+            (r#"[{"type":"text","text":"a /b"}]"#, false),
+        ] {
+            assert_eq!(read(prompt).unwrap().is_command(), is_command, "{prompt}");
+        }
     }
 
     #[test]

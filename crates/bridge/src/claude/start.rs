@@ -10,7 +10,7 @@ use super::process::{INITIALIZE_PATIENCE, Program, Trouble};
 use super::setup::{Setup, Which};
 use super::transcript::{Found, Transcript};
 use super::turn::Wish;
-use super::{CUT, Claude, output};
+use super::{CUT, Claude, Unsure, output};
 use crate::questions::{new_id, pass};
 use crate::reports::Reports;
 
@@ -91,13 +91,16 @@ impl Claude {
     async fn tell(&mut self, setup: &Setup) -> bool {
         let Some((program, running)) = &mut self.program else { return false };
         let mut asked = Vec::new();
-        // What it does, and commands in messages, change both. So may this, if nobody waits for its answer.
-        let has_worked = std::mem::replace(&mut self.has_worked, true);
-        if has_worked || running.model != setup.model {
+        // It asks the provider whether there is such a model: that is told only if it may have another one.
+        let other_model = self.unsure.model || running.model != setup.model;
+        let other_mode = self.unsure.mode || running.mode != setup.mode;
+        // Until it has answered. Nobody may wait for that.
+        self.unsure = Unsure { model: other_model, mode: other_mode };
+        if other_model {
             let request = json!({ "subtype": "set_model", "model": setup.model });
             asked.push(program.ask(request).await);
         }
-        if has_worked || running.mode != setup.mode {
+        if other_mode {
             let request = json!({ "subtype": "set_permission_mode", "mode": setup.mode });
             asked.push(program.ask(request).await);
         }
@@ -123,7 +126,7 @@ impl Claude {
         };
         if is_done {
             *running = setup.clone();
-            self.has_worked = false;
+            self.unsure = Unsure::default();
         }
         self.put_all_aside();
         is_done
@@ -162,7 +165,7 @@ impl Claude {
                         self.total_usd = Some(0.0);
                     }
                     (self.program, self.unfound) = (Some((program, setup)), 0);
-                    self.has_worked = false;
+                    self.unsure = Unsure::default();
                     return Ok(());
                 }
                 Err(Trouble::NoConversation(_))

@@ -42,6 +42,10 @@ async fn every_run_begins_in_its_mode_and_with_its_model_whatever_the_one_before
     let plan = "Plan.\n/tool EnterPlanMode {}\n/say planned";
     assert_eq!(began(&say(&world, session, json!(plan)).await), usual);
     assert_eq!(began(&say(&world, session, json!("Hi.\n/say hi")).await), usual);
+    // One request for each: whether there is such a model is not asked every time.
+    let before = world.requests().len();
+    say(&world, session, json!("Hi.\n/say hi")).await;
+    assert_eq!(world.requests().len(), before + 1);
     say(&world, session, json!("/model haiku")).await;
     assert_eq!(began(&say(&world, session, json!("Hi.\n/say hi")).await), usual);
     let other = json!({ "content": plan, "permissionMode": "acceptEdits" });
