@@ -5,7 +5,7 @@ use super::*;
 
 /// Says something and takes it back at once.
 async fn taken_back(world: &World, session: SessionId, text: &str) {
-    let accepted = world.prompt(session, &format!("{text}\n/say never")).await;
+    let accepted = world.prompt(session, &format!("{text}\n/wait 20s\n/say never")).await;
     world.engine.interrupt(&tenant(), session, None).await.unwrap();
     assert_eq!(world.turn(session, accepted).await.status, RunStatus::Cancelled);
 }
